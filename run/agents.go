@@ -39,7 +39,7 @@ func (s *Server) openAgents() *nodeconnection.Agents {
 		Node: func(ctx context.Context, name string) (*corev1.Node, error) {
 			return state.Accounts{State: s.state}.Node(ctx, name)
 		},
-		ServiceCIDRs: s.ServiceCIDRs, Log: s.log,
+		Foreign: s.ForeignKubelets, ServiceCIDRs: s.ServiceCIDRs, Log: s.log,
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"proa.dev/control/ipam"
 	"proa.dev/run/admissionplugins"
 	"proa.dev/run/datafolder"
+	"proa.dev/server/nodeconnection"
 	"proa.dev/trace/otlp"
 )
 
@@ -35,6 +36,8 @@ type Config struct {
 	// NodeRanges are networks whose addresses nodes may claim although the server does not see them connect from there.
 	NodeRanges []netip.Prefix
 
+	// ForeignKubelets are the nodes whose kubelets have certificates that no authority of the cluster has signed.
+	ForeignKubelets []nodeconnection.ForeignKubelet
 	// ClusterChanges names the keys and settings with which this server replaces those of the servers that share its etcd.
 	ClusterChanges []string
 	// EtcdServers are the endpoints of an external etcd; empty embeds one.
@@ -172,6 +175,11 @@ func serverSettings() []Setting {
 		{Name: "node-address-ranges", Help: "let nodes claim addresses in the networks `CIDR,...` although the server does not see them connect from there: behind NAT, of further interfaces, of the other IP family", Many: true,
 			Set: func(c *Config, vs []string) (err error) {
 				c.NodeRanges, err = parseNodeRanges(splitLists(vs))
+				return err
+			}},
+		{Name: "foreign-kubelets", Help: "connect to the kubelet of a node although no authority of the cluster has signed its certificate: `NAME=sha256:FINGERPRINT`, or NAME=unverified; * in the name stands for any characters", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.ForeignKubelets, err = parseForeignKubelets(splitLists(vs))
 				return err
 			}},
 		{Name: "etcd-servers", Help: "use the etcd cluster at `URL,URL` instead of the embedded one", Many: true,

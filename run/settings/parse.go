@@ -1,11 +1,14 @@
 package settings
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
+	pattern "path"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"proa.dev/node/shutdown"
 	near "proa.dev/node/topology"
 	"proa.dev/run/datafolder"
+	"proa.dev/server/nodeconnection"
 )
 
 // setOne makes a Set for a setting that has one value; of several values the last counts, as is usual for flags.
@@ -292,6 +296,24 @@ func checkVersion(what, v string) error {
 		return fmt.Errorf("unsupported %s webhook version %q, supported versions are %q, %q", what, v, "v1", "v1beta1")
 	}
 	return nil
+}
+
+// parseForeignKubelets reads NAME=sha256:FINGERPRINT and NAME=unverified. A fingerprint may have colons, as openssl prints it.
+func parseForeignKubelets(vs []string) (out []nodeconnection.ForeignKubelet, err error) {
+	for _, v := range vs {
+		name, trust, _ := strings.Cut(v, "=")
+		f := nodeconnection.ForeignKubelet{Node: name}
+		if sum, given := strings.CutPrefix(trust, "sha256:"); given {
+			f.Fingerprint = strings.ToLower(strings.ReplaceAll(sum, ":", ""))
+		}
+		sum, err := hex.DecodeString(f.Fingerprint)
+		_, bad := pattern.Match(name, "")
+		if name == "" || bad != nil || err != nil || trust != "unverified" && len(sum) != sha256.Size {
+			return nil, fmt.Errorf("%q is not NAME=sha256:FINGERPRINT with the SHA-256 of a certificate in hexadecimal, or NAME=unverified", v)
+		}
+		out = append(out, f)
+	}
+	return out, nil
 }
 
 // parseNodeRanges reads the networks whose addresses nodes may claim.

@@ -32,7 +32,7 @@ type settingGroup struct{ title, names string }
 // settingGroups returns the names of the settings under each heading.
 func settingGroups() []settingGroup {
 	return []settingGroup{
-		{"Cluster", "data-dir name listen tls-san nodes simulate node-address-ranges feature-gates log-level"},
+		{"Cluster", "data-dir name listen tls-san nodes simulate node-address-ranges foreign-kubelets feature-gates log-level"},
 		{"Access: authentication", `anonymous-auth token-auth-file service-account-issuer authentication-config
 			oidc-issuer-url oidc-client-id oidc-username-claim oidc-username-prefix oidc-groups-claim oidc-groups-prefix oidc-required-claim oidc-signing-algs oidc-ca-file
 			authentication-token-webhook-config-file authentication-token-webhook-version authentication-token-webhook-cache-ttl`},

@@ -64,3 +64,18 @@ func TestTrafficSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestForeignKubelets checks how exceptions for kubelets are written.
+func TestForeignKubelets(t *testing.T) {
+	sum := strings.Repeat("ab", 32)
+	got, err := parseForeignKubelets([]string{"a=sha256:" + strings.ToUpper(strings.Repeat("ab:", 31)) + "AB", "kwok-*=unverified"})
+	if err != nil || len(got) != 2 ||
+		got[0].Node != "a" || got[0].Fingerprint != sum || got[1].Node != "kwok-*" || got[1].Fingerprint != "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, bad := range []string{"", "a", "a=", "=unverified", "a=sha256:", "a=sha256:abcd", "a=sha256:" + sum + "00", "a=" + sum, "[=unverified"} {
+		if got, err := parseForeignKubelets([]string{bad}); err == nil {
+			t.Errorf("%q is %+v", bad, got)
+		}
+	}
+}

@@ -32,6 +32,7 @@ type authority struct {
 	t    *testing.T
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
+	age  time.Duration // of the certificates that it signs
 }
 
 func newAuthority(t *testing.T) *authority {
@@ -57,7 +58,11 @@ func (a *authority) sign(c *x509.Certificate) *tls.Certificate {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	c.SerialNumber, c.NotBefore, c.NotAfter = serial, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	now := time.Now().Add(-a.age)
+	c.SerialNumber, c.NotBefore, c.NotAfter = serial, now.Add(-time.Hour), now.Add(time.Hour)
+	if c.IsCA {
+		c.NotBefore = now.Add(-24 * time.Hour)
+	}
 	parent, by := c, key
 	if a.cert != nil {
 		parent, by = a.cert, a.key
@@ -113,19 +118,7 @@ func TestAgentsOfOtherNodes(t *testing.T) {
 	caller := ca.named("kube-apiserver-kubelet-client", "system:masters")
 	a := New(Config{Log: slog.New(slog.DiscardHandler), Certificate: func() (*tls.Certificate, error) { return caller, nil },
 		CAs: func() *x509.CertPool { return pool }})
-	serve := func(c *tls.Certificate) (port int) {
-		h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName+" asks for "+r.URL.Path)
-		}))
-		h.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
-		h.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*c}, ClientAuth: tls.RequireAnyClientCert}
-		h.StartTLS()
-		t.Cleanup(h.Close)
-		_, text, _ := net.SplitHostPort(h.Listener.Addr().String())
-		port, _ = strconv.Atoi(text)
-		return port
-	}
-	own := serve(ca.named("system:node:n", "system:nodes"))
+	own := serveAgent(t, ca.named("system:node:n", "system:nodes"))
 	for _, test := range []struct {
 		name string
 		node *corev1.Node
@@ -133,11 +126,11 @@ func TestAgentsOfOtherNodes(t *testing.T) {
 	}{
 		{"its own agent", node("n", "127.0.0.1", own), "kube-apiserver-kubelet-client asks for /x"},
 		{"the agent of another", node("m", "127.0.0.1", own), `at the address of node m is "system:node:n", not its agent`},
-		{"the API server", node("n", "127.0.0.1", serve(ca.named("kube-apiserver", ""))),
+		{"the API server", node("n", "127.0.0.1", serveAgent(t, ca.named("kube-apiserver", ""))),
 			`at the address of node n is "kube-apiserver", not its agent`},
-		{"a client that only has the name of the agent", node("n", "127.0.0.1", serve(ca.named("system:node:n", "others"))),
+		{"a client that only has the name of the agent", node("n", "127.0.0.1", serveAgent(t, ca.named("system:node:n", "others"))),
 			`at the address of node n is "system:node:n", not its agent`},
-		{"an agent of another authority", node("n", "127.0.0.1", serve(newAuthority(t).named("system:node:n", "system:nodes"))),
+		{"an agent of another authority", node("n", "127.0.0.1", serveAgent(t, newAuthority(t).named("system:node:n", "system:nodes"))),
 			"certificate signed by unknown authority"},
 		{"no port", node("n", "127.0.0.1", 0), `no node agent is connected for node "n"`},
 		{"only a DNS name", node("n", "other.name", own), `no node agent is connected for node "n"`},
