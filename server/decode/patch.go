@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -23,6 +22,7 @@ import (
 
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/codec"
+	"proa.dev/kinds/lib/patchcost"
 	"proa.dev/kinds/lib/quantity"
 	"proa.dev/server/apistatus"
 )
@@ -82,10 +82,13 @@ func (d *Decoder) Patch(t types.PatchType, body []byte) (func(cur kind.Object) (
 			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d",
 				maxPatchOps, len(p)))
 		}
-		shifts := countShifts(p)
+		shifts := 0
+		for _, op := range ops {
+			shifts += patchcost.Shifts(op.Op, op.Path, op.From)
+		}
 		return func(cur kind.Object) (kind.Object, error) {
 			return d.patchJSON(cur, found, func(doc []byte) ([]byte, error) {
-				if shifts*(bytes.Count(doc, []byte(","))+shifts) > maxMerges {
+				if patchcost.Exceeds(shifts, doc) {
 					return nil, apierrors.NewRequestEntityTooLargeError("the patch has too many operations on list items for an object of this size")
 				}
 				out, err := p.Apply(doc)
@@ -97,26 +100,6 @@ func (d *Decoder) Patch(t types.PatchType, body []byte) (func(cur kind.Object) (
 		}, nil
 	}
 	return nil, apistatus.BadRequest("unknown patch type %q", t)
-}
-
-// countShifts returns how often a patch inserts or removes an item of a list, for which the library copies the list.
-func countShifts(p jsonpatch.Patch) (n int) {
-	count := func(path string, err error) {
-		item := path[strings.LastIndex(path, "/")+1:]
-		if _, notANumber := strconv.Atoi(item); err == nil && (item == "-" || notANumber == nil) {
-			n++
-		}
-	}
-	for _, op := range p {
-		switch op.Kind() {
-		case "add", "remove", "copy":
-			count(op.Path())
-		case "move":
-			count(op.Path())
-			count(op.From())
-		}
-	}
-	return n
 }
 
 // unprocessableError returns the error 422 for a patch that cannot be applied to the object.

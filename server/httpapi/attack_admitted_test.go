@@ -116,6 +116,8 @@ func TestMutationsAreBounded(t *testing.T) {
 	for _, test := range []struct{ what, patch, want string }{
 		{"doubles", doubling(`{"op":"copy","from":"/spec","path":"/spec/more%d"}`), "Unable to complete the copy"},
 		{"grows", `[{"op":"add","path":"/spec/more","value":"` + strings.Repeat("x", 2<<20) + `"}]`, "too large"},
+		{"inserts", `[{"op":"add","path":"/spec/l","value":[]}` + strings.Repeat(`,{"op":"add","path":"/spec/l/0","value":1}`, 9000) + `]`,
+			"too many operations on list items"},
 		{"another kind", `[{"op":"replace","path":"/kind","value":"Other"}]`, "makes a attack.example.com/v1, Kind=Other"},
 		{"another version", `[{"op":"replace","path":"/apiVersion","value":"attack.example.com/v2"}]`,
 			"makes a attack.example.com/v2, Kind=Widget"},

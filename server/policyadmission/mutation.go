@@ -2,12 +2,15 @@ package policyadmission
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"sync"
 
 	celgo "github.com/google/cel-go/cel"
+	celtypes "github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/traits"
 	admissionrequest "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +24,10 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+	celmutation "k8s.io/apiserver/pkg/cel/mutation"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/patchcost"
 	"proa.dev/kinds/lib/quantity"
 	"proa.dev/server/admissionmatch"
 	"proa.dev/server/celenv"
@@ -91,10 +96,30 @@ type evaluator struct{ cel.MutatingEvaluator }
 func (e evaluator) ForInput(ctx context.Context, object *admission.VersionedAttributes, asked *admissionrequest.AdmissionRequest,
 	optional cel.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) (cel.EvaluationResult, int64, error) {
 	result, left, err := e.MutatingEvaluator.ForInput(ctx, object, asked, optional, namespace, budget)
-	if err == nil && result.Error == nil && result.EvalResult != nil && celenv.IsTooLarge(result.EvalResult) {
+	if err != nil || result.Error != nil || result.EvalResult == nil {
+		return result, left, err
+	}
+	if celenv.IsTooLarge(result.EvalResult) {
 		result.Error = errors.New("the patch has too many values")
+	} else if ops, ok := result.EvalResult.(traits.Lister); ok && copiesTooMuch(ops, object.VersionedObject.Object()) {
+		result.Error = errors.New("the patch has too many operations on list items for an object of this size")
 	}
 	return result, left, err
+}
+
+// copiesTooMuch reports whether a JSON patch, as CEL has it, takes too long to apply.
+func copiesTooMuch(ops traits.Lister, object any) bool {
+	shifts := 0
+	for it := ops.Iterator(); it.HasNext() == celtypes.True; {
+		if op, ok := it.Next().(*celmutation.JSONPatchVal); ok {
+			shifts += patchcost.Shifts(op.Op, op.Path, op.From)
+		}
+	}
+	if shifts < 64 {
+		return false
+	}
+	doc, err := json.Marshal(object)
+	return err == nil && patchcost.Exceeds(shifts, doc)
 }
 
 // apply applies one patch to the object of a write in the version of a target, and sets defaults again. ctx has the

@@ -15,6 +15,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/patchcost"
 	"proa.dev/kinds/lib/quantity"
 	"proa.dev/server/admissionmatch"
 	"proa.dev/server/registrations"
@@ -114,6 +115,18 @@ func (p *mutatingPlugin) apply(ctx context.Context, r *request, h *hook, v *vers
 
 // patched returns the object that results from a patch.
 func (r *request) patched(v *versioned, patch jsonpatch.Patch) (runtime.Object, error) {
+	shifts := 0
+	for _, op := range patch {
+		path, err := op.Path()
+		if err != nil {
+			return nil, err
+		}
+		from, _ := op.From() // most operations have none
+		shifts += patchcost.Shifts(op.Kind(), path, from)
+	}
+	if patchcost.Exceeds(shifts, v.objectJSON) {
+		return nil, fmt.Errorf("the patch has too many operations on list items for an object of this size")
+	}
 	text, err := patch.Apply(v.objectJSON)
 	if err != nil {
 		return nil, err
