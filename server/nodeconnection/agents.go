@@ -62,11 +62,16 @@ type Agents struct {
 	closed  bool // no more tunnels are accepted
 }
 
+// maxIdle is how many connections to Pods, and to what else listens on nodes, are kept for further requests.
+const maxIdle = 256
+
 // New returns the connections to agents. Nothing is connected before it is needed.
 func New(c Config) *Agents {
 	a := &Agents{Config: c, local: map[string]*local{}, remote: map[string]remote{}, tunnels: map[string]*tunnel{}}
 	a.direct = transport()
 	a.route = a.direct.DialContext
+	// Users choose the addresses, each a host of its own, and whoever listens there keeps connections open.
+	a.direct.MaxIdleConns = maxIdle
 	// Pods may serve certificates of any authority, and clients name the address themselves.
 	a.direct.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
 	return a
