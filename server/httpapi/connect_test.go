@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/server"
@@ -248,6 +249,53 @@ func TestStreamsAreUpgraded(t *testing.T) {
 		if got := openStream(t, h, path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
+	}
+}
+
+// TestStreamsOfAUserAreBounded checks that a user gets half of the streams that the server may have, and that ordinary
+// requests and other users are served nevertheless.
+func TestStreamsOfAUserAreBounded(t *testing.T) {
+	h := newStreamServer(t)
+	h.Config.Handler.(*Handler).Connections = connlimit.New(64, slog.New(slog.DiscardHandler)) // 16 streams
+	const exec = "/api/v1/namespaces/ns/pods/p/exec?container=c&command=ls&stdout=true"
+	open := func(who string) bool {
+		c, err := websocket.NewConfig("ws"+strings.TrimPrefix(h.URL, "http")+exec, h.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := &http.Request{Header: http.Header{}}
+		req.SetBasicAuth(who, "")
+		c.Header = req.Header
+		ws, err := c.DialContext(t.Context())
+		if err != nil {
+			return false
+		}
+		t.Cleanup(func() { _ = ws.Close() })
+		return true
+	}
+	for i := range 8 {
+		if !open("a") {
+			t.Fatalf("stream %d was refused", i)
+		}
+	}
+	if open("a") {
+		t.Error("one more stream of the same user was opened")
+	}
+	if !open("b") {
+		t.Error("another user gets no stream")
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/api/v1/namespaces/ns/pods/p", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.SetBasicAuth("a", "")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("an ordinary request: %s", resp.Status)
 	}
 }
 
