@@ -70,6 +70,8 @@ for a certificate of the node by a CertificateSigningRequest. On an API server t
 				lock := c.DataDir
 				if c.BesideServer {
 					lock = nodefolder.First(c.DataDir, c.Node.Name).LockDir()
+				} else if err := datafolder.CheckForeign(c.DataDir); err != nil {
+					return err
 				}
 				release, err := datafolder.Lock(lock, 0)
 				if err != nil {

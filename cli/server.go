@@ -48,6 +48,9 @@ Each flag can stand in a config file too, under its name without dashes; flags w
 }
 
 func serve(ctx context.Context, env *command.Env, c proa.Config) error {
+	if err := datafolder.CheckForeign(c.DataDir); err != nil {
+		return err
+	}
 	release, err := datafolder.Lock(c.DataDir, c.StopTime())
 	if err != nil {
 		return err

@@ -335,6 +335,9 @@ func removeContext(env *command.Env, c localcluster.Cluster) error {
 	}
 	err = userkubeconfig.Edit(path, func(old []byte) (out []byte, err error) {
 		out, found, err = userkubeconfig.Unmerge(admin, old, string(before))
+		if err == nil {
+			err = userkubeconfig.CleanOriginal(path, admin, out)
+		}
 		return out, err
 	})
 	if err != nil {

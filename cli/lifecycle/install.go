@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -181,7 +182,7 @@ func (i *installer) configure(s service, values settings.Values) (args []string,
 	}
 	c, err := proa.Load("", values)
 	if err == nil {
-		err = datafolder.CheckVersion(c.DataDir)
+		err = cmp.Or(datafolder.CheckForeign(c.DataDir), datafolder.CheckVersion(c.DataDir))
 	}
 	if err != nil {
 		return nil, "", err
@@ -205,6 +206,9 @@ func (i *installer) configure(s service, values settings.Values) (args []string,
 func (i *installer) configureAgent(values settings.Values) (args []string, dataDir string, err error) {
 	c, err := settings.LoadAgent(settings.AgentCluster{Server: i.server, Token: i.token}, values)
 	if err != nil {
+		return nil, "", err
+	}
+	if err := datafolder.CheckForeign(c.DataDir); err != nil {
 		return nil, "", err
 	}
 	if i.token == "" {

@@ -3,6 +3,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -113,7 +114,7 @@ func (u *upCommandRun) up(ctx context.Context, values settings.Values) error {
 		return fmt.Errorf("a node that runs containers needs root, and this is user %d; nothing was started. "+
 			"Use \"sudo proa up\", or \"proa up --simulate 1\" without --node for a simulated one", os.Geteuid())
 	}
-	if err := datafolder.CheckVersion(conf.DataDir); err != nil {
+	if err := cmp.Or(datafolder.CheckForeign(conf.DataDir), datafolder.CheckVersion(conf.DataDir)); err != nil {
 		return err
 	}
 	c := localcluster.Cluster{Dir: conf.DataDir}
@@ -591,7 +592,11 @@ func (u *upCommandRun) merge(c localcluster.Cluster, name string) (bool, error) 
 				return nil, fmt.Errorf("remember which context was current: %w", err)
 			}
 		}
-		return userkubeconfig.Merge(admin, old)
+		merged, err := userkubeconfig.Merge(admin, old)
+		if err == nil {
+			err = userkubeconfig.KeepOriginal(path, admin, old)
+		}
+		return merged, err
 	})
 	switch {
 	case errors.Is(err, userkubeconfig.ErrForeignContext):

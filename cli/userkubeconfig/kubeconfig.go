@@ -239,8 +239,62 @@ func drop(n *yaml.Node, section, name string) {
 	}
 }
 
-// Edit changes the user's kubeconfig atomically, under the lock that kubectl uses, and keeps a copy of the former
-// content beside it.
+// copyOf returns the file with the user's kubeconfig as it was before the first cluster was added.
+func copyOf(path string) string { return path + ".before-proa" }
+
+// KeepOriginal keeps a copy of the user's kubeconfig before a cluster is added for the first time. A copy that there is stays. The entries
+// of the administrator's kubeconfig are not in the copy, because they hold a key of the cluster.
+func KeepOriginal(path string, admin, user []byte) error {
+	if len(user) == 0 || command.FileExists(copyOf(path)) {
+		return nil
+	}
+	original, _, err := Unmerge(admin, user, "")
+	if err == nil {
+		err = command.ReplaceFile(copyOf(path), original)
+	}
+	if err != nil {
+		return fmt.Errorf("keep a copy of it: %w", err)
+	}
+	return nil
+}
+
+// CleanOriginal removes the entries of the administrator's kubeconfig from the copy of KeepOriginal, where former programs have left
+// them, and removes the copy if the user's kubeconfig has the same content.
+func CleanOriginal(path string, admin, user []byte) error {
+	have, err := os.ReadFile(copyOf(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var cleaned []byte
+	found := false
+	if err == nil {
+		cleaned, found, err = Unmerge(admin, have, "")
+	}
+	switch {
+	case err == nil && sameDocument(cleaned, user):
+		err = os.Remove(copyOf(path))
+	case err == nil && found:
+		err = command.ReplaceFile(copyOf(path), cleaned)
+	}
+	if err != nil {
+		return fmt.Errorf("clean the copy of it: %w", err)
+	}
+	return nil
+}
+
+// sameDocument tells whether two kubeconfigs differ in their layout only.
+func sameDocument(a, b []byte) bool {
+	one, errOne := parseKubeconfig(a)
+	other, errOther := parseKubeconfig(b)
+	if errOne != nil || errOther != nil {
+		return false
+	}
+	x, errX := formatKubeconfig(one)
+	y, errY := formatKubeconfig(other)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// Edit changes the user's kubeconfig atomically, under the lock that kubectl uses.
 func Edit(path string, change func(old []byte) ([]byte, error)) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
@@ -257,11 +311,6 @@ func Edit(path string, change func(old []byte) ([]byte, error)) error {
 	updated, err := change(old)
 	if err != nil || bytes.Equal(old, updated) {
 		return err
-	}
-	if len(old) > 0 {
-		if err := command.ReplaceFile(path+".before-proa", old); err != nil {
-			return fmt.Errorf("keep a copy of it: %w", err)
-		}
 	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // replace what a link leads to, not the link

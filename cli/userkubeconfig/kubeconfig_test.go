@@ -2,6 +2,8 @@ package userkubeconfig
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -101,4 +103,70 @@ func FuzzMergeKubeconfig(f *testing.F) {
 			t.Errorf("what was merged is not found: %v\n%s", err, merged)
 		}
 	})
+}
+
+// TestCopyOfOriginal checks that the copy beside the user's kubeconfig is what was there before the first cluster, never has an entry of a
+// cluster that is removed, and goes when the kubeconfig is again what it was.
+func TestCopyOfOriginal(t *testing.T) {
+	second := strings.NewReplacer("proa", "two", "b3Vycw==", "dHdv", "6443", "6444", "abc", "def").Replace(admin)
+	path := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(path, []byte(userConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	up := func(cluster string) {
+		t.Helper()
+		if err := Edit(path, func(old []byte) ([]byte, error) {
+			merged, err := Merge([]byte(cluster), old)
+			if err == nil {
+				err = KeepOriginal(path, []byte(cluster), old)
+			}
+			return merged, err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	down := func(cluster string) {
+		t.Helper()
+		if err := Edit(path, func(old []byte) ([]byte, error) {
+			out, _, err := Unmerge([]byte(cluster), old, "work")
+			if err == nil {
+				err = CleanOriginal(path, []byte(cluster), out)
+			}
+			return out, err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(when, want string) {
+		t.Helper()
+		text, err := os.ReadFile(copyOf(path))
+		if want == "" && !errors.Is(err, os.ErrNotExist) || want != "" && string(text) != want {
+			t.Errorf("%s, the copy is %q (%v)", when, text, err)
+		}
+	}
+	up(admin)
+	expect("with a cluster", userConfig)
+	up(second)
+	expect("with two clusters", userConfig)
+	down(admin)
+	expect("with the second cluster", userConfig)
+	up(admin)
+	down(second)
+	down(admin)
+	expect("without a cluster", "")
+
+	// A copy of a former program has the key of a cluster.
+	up(admin)
+	old, err := Merge([]byte(admin), []byte(strings.Replace(userConfig, "name: work", "name: older", 1)))
+	if err == nil {
+		err = os.WriteFile(copyOf(path), old, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	down(admin)
+	text, err := os.ReadFile(copyOf(path))
+	if err != nil || strings.Contains(string(text), "abc") || !strings.Contains(string(text), "older") {
+		t.Errorf("the copy of a former program is %q (%v)", text, err)
+	}
 }
