@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -347,6 +348,33 @@ func TestMany(t *testing.T) {
 		}
 		if slices.ContainsFunc(w.pods, hasFinalizer) {
 			t.Errorf("%s: a pod is still tracked", mode)
+		}
+	}
+}
+
+// TestJobsOfBillions decides about Jobs with the most Pods that are valid: only those that one reconcile creates are planned, and Pods that
+// have the same index are found in one pass.
+func TestJobsOfBillions(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	for _, mode := range []batchv1.CompletionMode{batchv1.NonIndexedCompletion, batchv1.IndexedCompletion} {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j", UID: "j"}, Spec: batchv1.JobSpec{
+			Parallelism: new(int32(math.MaxInt32)), Completions: new(int32(math.MaxInt32)), BackoffLimit: new(int32(6)), CompletionMode: &mode,
+		}}
+		if _, p := decide(j.DeepCopy(), nil, nil, now); len(p.create) != maxPods {
+			t.Errorf("%s: %d Pods are to be created", mode, len(p.create))
+		}
+		var pods []*corev1.Pod
+		for i := range 30_000 {
+			pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint(i)),
+				Annotations: map[string]string{batchv1.JobCompletionIndexAnnotation: "7"}}})
+		}
+		want := 0
+		if mode == batchv1.IndexedCompletion {
+			want = maxPods
+		}
+		if _, p := decide(j, pods, nil, now); len(p.remove) != want {
+			t.Errorf("%s: %d Pods of one index are to be deleted", mode, len(p.remove))
 		}
 	}
 }
