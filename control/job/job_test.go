@@ -352,14 +352,15 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// TestJobsOfBillions decides about Jobs with the most Pods that are valid: only those that one reconcile creates are planned, and Pods that
-// have the same index are found in one pass.
+// TestJobsOfBillions decides about Jobs with the most Pods that are valid: only those that one reconcile creates are planned, and Pods
+// that have the same index are found in one pass.
 func TestJobsOfBillions(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	for _, mode := range []batchv1.CompletionMode{batchv1.NonIndexedCompletion, batchv1.IndexedCompletion} {
 		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j", UID: "j"}, Spec: batchv1.JobSpec{
-			Parallelism: new(int32(math.MaxInt32)), Completions: new(int32(math.MaxInt32)), BackoffLimit: new(int32(6)), CompletionMode: &mode,
+			Parallelism: new(int32(math.MaxInt32)), Completions: new(int32(math.MaxInt32)), BackoffLimit: new(int32(6)),
+			CompletionMode: &mode,
 		}}
 		if _, p := decide(j.DeepCopy(), nil, nil, now); len(p.create) != maxPods {
 			t.Errorf("%s: %d Pods are to be created", mode, len(p.create))
