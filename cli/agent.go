@@ -41,7 +41,8 @@ for a certificate of the node by a CertificateSigningRequest. On an API server t
 		Settings: settings.ForAgents,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
 			var cluster settings.AgentCluster
-			fs.StringVar(&cluster.Server, "server", "", "join the cluster whose API server is at `URL`")
+			fs.Func("server", "join the cluster whose API server is at `URL`; of several servers any, or all of them, separated by commas",
+				func(urls string) error { cluster.Server += "," + urls; return nil })
 			fs.StringVar(&cluster.Kubeconfig, "kubeconfig", "", "join the cluster of the kubeconfig in `FILE`, in place of --server and --token")
 			fs.StringVar(&cluster.Token, "token", os.Getenv("PROA_TOKEN"),
 				"join with this `TOKEN`; PROA_TOKEN in the environment does the same")

@@ -65,7 +65,7 @@ stops or restarts, containers keep running. "proa uninstall" takes the unit away
 		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
 			values := command.ServerFlags(fs)
 			i := installer{systemd: machineSystemd()}
-			fs.StringVar(&i.server, "server", "", "for an agent: join the cluster whose API server is at `URL`")
+			fs.StringVar(&i.server, "server", "", "for an agent: join the cluster whose API server is at `URL`; of several servers any, or all of them, separated by commas")
 			fs.StringVar(&i.token, "token", os.Getenv("PROA_TOKEN"), "for an agent: the `TOKEN` that lets it join; PROA_TOKEN in the environment does too")
 			fs.BoolVar(&i.noStart, "no-start", false, "write the files, and start nothing")
 			return func(ctx context.Context, env *command.Env, args []string) error {

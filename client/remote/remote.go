@@ -33,6 +33,9 @@ import (
 type Config struct {
 	// URL is the address of the server: https://HOST:PORT.
 	URL string
+	// Servers, if not nil, returns the known addresses of servers, at least one, and whether the cluster has several servers. The
+	// client connects to the first that answers, whatever host URL has, and to another when that does not answer any more.
+	Servers func() (all []Server, several bool)
 	// TLS has the certificate authorities to trust and, if there is one, the client certificate. Its callbacks may
 	// return another certificate for each connection; see Renew.
 	TLS *tls.Config
@@ -82,6 +85,9 @@ type Client struct {
 	mu    sync.Mutex // guards what follows
 	defs  map[schema.GroupResource]*kind.Def
 	views map[schema.GroupResource]*sharedView
+	// last is the server to which the client has connected last, and connections are the latest ones.
+	last        Server
+	connections []*tls.Conn
 }
 
 // sharedView is the view of a whole resource, which all callers share. Its lock is held while the view is opened.
@@ -144,11 +150,15 @@ func (c *Client) Renew() {
 	if c.Roots != nil {
 		tlsConfig.RootCAs = c.Roots()
 	}
+	after, limit := c.pings()
 	t := &http.Transport{
 		DialContext: dial, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: 10 * time.Second, Protocols: protocols,
 		// Pings detect a server that has disappeared without closing the connection.
-		HTTP2:           &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+		HTTP2:           &http.HTTP2Config{SendPingTimeout: after, PingTimeout: limit},
 		IdleConnTimeout: 2 * time.Minute, DisableCompression: true,
+	}
+	if c.Servers != nil {
+		t.DialTLSContext = c.dialAny(dial, tlsConfig)
 	}
 	if old := c.http.Swap(&http.Client{Transport: t, CheckRedirect: refuse}); old != nil {
 		old.CloseIdleConnections()

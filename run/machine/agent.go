@@ -16,6 +16,7 @@ import (
 	"proa.dev/client/remote"
 	"proa.dev/internal/connlimit"
 	"proa.dev/kinds"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/kinds/nodereport"
 	"proa.dev/network/firstanswer"
 	"proa.dev/node"
@@ -36,6 +37,11 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of the node: %w", err)
 	}
+	apiServers, err := readServers(nodefolder.ServersFile(c.DataDir), c.Servers)
+	if err != nil {
+		return err
+	}
+	c.UseServerThatAnswers(ctx)
 	known, err := c.Authorities(ctx, dir)
 	if err != nil {
 		return err
@@ -48,15 +54,15 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 		return &tls.Config{RootCAs: known.Pool(), GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12}
 	}
 	connect := func() remote.Config {
-		return remote.Config{URL: c.Server, Log: log, Dial: agentjoin.DialFrom(c.Node.IPs),
+		return remote.Config{URL: c.Server, Servers: apiServers.all, Log: log, Dial: agentjoin.DialFrom(c.Node.IPs),
 			TLS: &tls.Config{RootCAs: known.Pool(), MinVersion: tls.VersionTLS12}, Roots: known.Pool}
 	}
 	refused := &refusedWatches{node: c.Node.Name, log: log, failed: map[schema.GroupResource]error{}}
 	requests := remote.NewMetrics()
 	connections := connlimit.New(connlimit.ForProcess(goprocess.MachineMemory("/proc/meminfo")), log)
 	kubelet, err := remote.New(ctx, remote.Config{
-		URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks(), Roots: known.Pool, Dial: agentjoin.DialFrom(c.Node.IPs),
-		Refused: refused.set,
+		URL: c.Server, Servers: apiServers.all, Agent: "proa-agent", Log: log, TLS: speaks(), Roots: known.Pool,
+		Dial: agentjoin.DialFrom(c.Node.IPs), Refused: refused.set,
 		Metrics: requests, Resources: append(kinds.All(), nodereport.Kind(nil)),
 	})
 	if err != nil {
@@ -88,6 +94,13 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 	go reports.Run(ctx)
 	persist := func(ctx context.Context, name string, part func() error) { parthealth.Persist(ctx, log, name, part) }
 	go persist(ctx, "trust", func() error { return known.Follow(ctx, kubelet, log, kubelet.Renew) })
+	go persist(ctx, "servers", func() error {
+		behind, err := kubelet.View(ctx, gr.EndpointSlices)
+		if err != nil {
+			return err
+		}
+		return apiServers.follow(ctx, behind, kubelet.Reconnect)
+	})
 	answers := firstanswer.New(firstanswer.Config{Record: reports.Record, Log: log})
 	counts := append(node.ClientCertificateMetrics(cert), requests, connections.Collector())
 	var wg sync.WaitGroup

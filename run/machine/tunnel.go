@@ -86,7 +86,8 @@ func watchServers(ctx context.Context, view client.View, told []string) iter.Seq
 				}
 			}
 			slices.Sort(now)
-			if now = slices.Compact(now); slices.Equal(now, last) {
+			now = slices.Compact(now)
+			if now = now[:min(len(now), maxServers)]; slices.Equal(now, last) {
 				continue
 			}
 			if last = now; !yield(now) {

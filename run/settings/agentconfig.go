@@ -12,8 +12,9 @@ import (
 type AgentConfig struct {
 	// Config has the data folder, the log level, the networks and the node.
 	Config
-	// Server is the URL of the API server, and Token the join token of the cluster.
+	// Server is the URL of the API server, and Token the join token of the cluster. Servers are the URLs of all servers that were given.
 	Server, Token string
+	Servers       []string
 	// Login is what a kubeconfig says, which takes the place of a token; nil without one. Server is then that of the
 	// kubeconfig.
 	Login *credentials.AgentLogin
@@ -21,8 +22,8 @@ type AgentConfig struct {
 	BesideServer bool
 }
 
-// AgentCluster names the cluster that an agent joins: by the URL of a server and a join token, or by a kubeconfig. BesideServer is as in
-// AgentConfig.
+// AgentCluster names the cluster that an agent joins: by the URLs of servers, separated by commas, and a join token, or by a
+// kubeconfig. BesideServer is as in AgentConfig.
 type AgentCluster struct {
 	Server, Token, Kubeconfig string
 	BesideServer              bool
@@ -46,7 +47,8 @@ func OfProxies() (names []string) {
 
 // LoadAgent returns the configuration of an agent from its flags.
 func LoadAgent(cluster AgentCluster, flags Values) (AgentConfig, error) {
-	c := AgentConfig{Config: Default(), Server: cluster.Server, Token: cluster.Token, BesideServer: cluster.BesideServer}
+	c := AgentConfig{Config: Default(), Token: cluster.Token, BesideServer: cluster.BesideServer}
+	c.Servers = splitLists([]string{cluster.Server})
 	c.Node.Name, c.given = DefaultNodeName(), flags
 	for _, s := range ForAgents() {
 		if vs := flags[s.Name]; len(vs) > 0 {
@@ -61,13 +63,14 @@ func LoadAgent(cluster AgentCluster, flags Values) (AgentConfig, error) {
 		}
 	}
 	switch {
-	case cluster.Kubeconfig != "" && (c.Server != "" || c.Token != ""):
+	case cluster.Kubeconfig != "" && (cluster.Server != "" || c.Token != ""):
 		return c, errors.New("--kubeconfig says by itself which cluster to join, and as whom: leave out --server and --token (and PROA_TOKEN), or --kubeconfig")
 	case cluster.Kubeconfig != "":
 		return c, c.logIn(cluster.Kubeconfig)
-	case c.Server == "":
+	case len(c.Servers) == 0:
 		return c, errors.New("say which cluster to join with --server https://ADDR:PORT, or with --kubeconfig FILE")
 	}
+	c.Server = c.Servers[0]
 	return c, nil
 }
 
@@ -76,7 +79,7 @@ func (c *AgentConfig) logIn(file string) (err error) {
 	if c.Login, err = credentials.ReadAgentLogin(file); err != nil {
 		return err
 	}
-	c.Server = c.Login.Server
+	c.Server, c.Servers = c.Login.Server, []string{c.Login.Server}
 	name := c.Login.NodeName()
 	if name == "" || name == c.Node.Name {
 		return nil

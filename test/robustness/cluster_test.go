@@ -186,23 +186,32 @@ func until(t *testing.T, what string, limit time.Duration, holds func() bool) {
 	}
 }
 
-// cluster is an etcd of three members, and three servers.
+// cluster is an etcd, and the servers that share it.
 type cluster struct {
 	*network
 	members, servers []*host
 	tls              *tls.Config
 	etcd, admin      *http.Client
+	proa, dir        string // the program, and the data folder of the first server
 }
 
-func newCluster(t *testing.T, proa string) *cluster {
+// newCluster starts members of etcd and as many servers, or skips the test.
+func newCluster(t *testing.T, size int) *cluster {
 	t.Helper()
+	if why := lab.Missing(); why != "" {
+		t.Skip(why)
+	}
+	proa := os.Getenv("PROA_BIN")
+	if proa == "" {
+		t.Skip("PROA_BIN is not set to a proa; make packages sets it")
+	}
 	bins, err := upstream.Build(t.Context(), "etcd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{network: newNetwork(t)}
+	c := &cluster{network: newNetwork(t), proa: proa}
 	var initial, urls []string
-	for i := range 3 {
+	for i := range size {
 		m := c.host(fmt.Sprintf("m%d", i))
 		initial, urls = append(initial, m.name+"=http://"+m.ip+":2380"), append(urls, "http://"+m.ip+":2379")
 		c.members = append(c.members, m)
@@ -215,18 +224,17 @@ func newCluster(t *testing.T, proa string) *cluster {
 	}
 	c.etcd = c.client(nil)
 	until(t, "etcd has a leader", time.Minute, func() bool { return c.leader() >= 0 })
-	first := ""
-	for i := range 3 {
+	for i := range size {
 		s, dir := c.host(fmt.Sprintf("s%d", i)), t.TempDir()
 		// Each server prefers another member.
 		s.args = []string{proa, "server", "--data-dir", dir, "--listen", s.ip + ":6443", "--simulate", "2",
 			"--etcd-servers", strings.Join(append(append([]string{}, urls[i:]...), urls[:i]...), ",")}
 		if i > 0 { // servers of one cluster share their keys
-			if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(first, "pki"))); err != nil {
+			if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(c.dir, "pki"))); err != nil {
 				t.Fatal(err)
 			}
 		} else {
-			first = dir
+			c.dir = dir
 		}
 		c.servers = append(c.servers, s)
 		s.start()

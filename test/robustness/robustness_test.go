@@ -8,14 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"proa.dev/test/lab"
 )
 
 // limit is within how much time every client writes again when one member of etcd is broken. On a machine that is too busy to elect a
@@ -30,14 +27,7 @@ type fault struct {
 }
 
 func TestRobustness(t *testing.T) {
-	if why := lab.Missing(); why != "" {
-		t.Skip(why)
-	}
-	proa := os.Getenv("PROA_BIN")
-	if proa == "" {
-		t.Skip("PROA_BIN is not set to a proa; make packages sets it")
-	}
-	c := newCluster(t, proa)
+	c := newCluster(t, 3)
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()

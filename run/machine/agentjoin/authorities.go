@@ -38,7 +38,8 @@ func (c *Agent) Authorities(ctx context.Context, dir string) (*Trust, error) {
 	}
 	// A certificate of another authority is not accepted, and the stored settings may be those of another cluster.
 	if kept == nil || !slices.ContainsFunc(certs, func(x *x509.Certificate) bool { return kept.Contains(x.Equal) }) {
-		for _, old := range []string{filepath.Join(dir, ClientFile), nodefolder.SettingsFile(c.DataDir)} {
+		for _, old := range []string{filepath.Join(dir, ClientFile), nodefolder.SettingsFile(c.DataDir),
+			nodefolder.ServersFile(c.DataDir)} {
 			if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, fmt.Errorf("remove what is left of another cluster: %w", err)
 			}
@@ -161,6 +162,25 @@ func (c *Agent) LocalAddress() (netip.Addr, error) {
 	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// UseServerThatAnswers sets Server to the first of several Servers that accepts a connection.
+func (c *Agent) UseServerThatAnswers(ctx context.Context) {
+	if len(c.Servers) < 2 {
+		return
+	}
+	dial := net.Dialer{Timeout: 2 * time.Second}
+	for _, u := range c.Servers {
+		addr, err := HostPort(u)
+		if err != nil {
+			continue
+		}
+		if conn, err := dial.DialContext(ctx, "tcp", addr); err == nil {
+			_ = conn.Close()
+			c.Server = u
+			return
+		}
+	}
 }
 
 // HostPort returns the host and port of a URL.

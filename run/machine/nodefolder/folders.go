@@ -35,6 +35,9 @@ func SettingsFile(dataDir string) string {
 	return filepath.Join(AgentDir(dataDir), "cluster-settings.json")
 }
 
+// ServersFile returns the file in which an agent stores the addresses of the servers of its cluster.
+func ServersFile(dataDir string) string { return filepath.Join(AgentDir(dataDir), "servers") }
+
 // BridgeFile returns the file that stores the networks of the bridge, so that nodes keep their addresses.
 func BridgeFile(dataDir string) string { return filepath.Join(NodesDir(dataDir), "link") }
 
