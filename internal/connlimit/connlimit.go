@@ -175,7 +175,11 @@ func ownerOf(name string) string {
 // address returns the owner of a connection whose user is not known: the address of the client, of IPv6 its network of
 // 64 bits, since whoever has one address there has all.
 func address(c net.Conn) string {
-	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	from := c.RemoteAddr()
+	if from == nil {
+		return ""
+	}
+	at, err := netip.ParseAddrPort(from.String())
 	if err != nil {
 		return ""
 	}
