@@ -88,6 +88,8 @@ type Client struct {
 	// last is the server to which the client has connected last, and connections are the latest ones.
 	last        Server
 	connections []*tls.Conn
+	// movedAt is when the client left a server that said it was not available.
+	movedAt time.Time
 }
 
 // sharedView is the view of a whole resource, which all callers share. Its lock is held while the view is opened.
@@ -251,6 +253,9 @@ func (c *Client) send(ctx context.Context, q *call) (*http.Response, error) {
 	c.Metrics.count(c.base.Host, q, resp, time.Since(began))
 	if err != nil {
 		return nil, err
+	}
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		c.tryOtherServer()
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		defer func() { _ = resp.Body.Close() }()

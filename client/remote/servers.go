@@ -25,6 +25,8 @@ const (
 	nextServer = 300 * time.Millisecond
 	// maxConnections is how many connections are remembered, to close them when they have the wrong timeouts.
 	maxConnections = 8
+	// movePause is the shortest time between two moves away from servers that answer, but say that they are not available.
+	movePause = 30 * time.Second
 )
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -135,15 +137,37 @@ func (c *Client) pings() (after, limit time.Duration) {
 	return 15 * time.Second, 10 * time.Second
 }
 
+// tryOtherServer moves the client to another server, if there is one, because the one that it uses cannot reach the store. In an outage of
+// the store that all servers feel it does so rarely.
+func (c *Client) tryOtherServer() {
+	if c.Servers == nil {
+		return
+	}
+	all, several := c.Servers()
+	c.mu.Lock()
+	i := slices.Index(all, c.last)
+	if !several || time.Since(c.movedAt) < movePause || i < 0 {
+		c.mu.Unlock()
+		return
+	}
+	c.movedAt, c.last = time.Now(), all[(i+1)%len(all)]
+	c.Log.Info("the API server is not available; another one is used", "server", all[i].Address, "next", c.last.Address)
+	c.mu.Unlock()
+	c.reconnect(time.Second) // its watches show nothing new
+}
+
 // Reconnect makes new connections to servers, with the timeouts for the present number of servers. The old ones are closed when the
 // requests on them have had their time. Views continue where they were.
-func (c *Client) Reconnect() {
+func (c *Client) Reconnect() { c.reconnect(requestTimeout) }
+
+// reconnect makes new connections, and closes the old ones after a while.
+func (c *Client) reconnect(after time.Duration) {
 	c.Renew()
 	c.mu.Lock()
 	old := c.connections
 	c.connections = nil
 	c.mu.Unlock()
-	time.AfterFunc(requestTimeout, func() {
+	time.AfterFunc(after, func() {
 		for _, conn := range old {
 			_ = conn.Close()
 		}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/client/remote"
@@ -117,5 +120,28 @@ func TestFailover(t *testing.T) {
 		Servers: func() ([]remote.Server, bool) { return all[1:2], false }})
 	if _, err := wrong.Get(ctx, gr.ConfigMaps, "default", o.Name, ""); err == nil || !strings.Contains(err.Error(), "kubelet.example") {
 		t.Errorf("a server without the name of a server: %v", err)
+	}
+}
+
+// TestUnavailableServer checks that a client leaves a server that answers, but cannot reach the store.
+func TestUnavailableServer(t *testing.T) {
+	cluster := proatest.Start(t, proatest.Memory())
+	cut := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "the store is not available", http.StatusServiceUnavailable)
+	}))
+	defer cut.Close()
+	config := tlsConfigOf(t, cluster)
+	config.RootCAs.AddCert(cut.Certificate())
+	all := []remote.Server{
+		{Address: cut.Listener.Addr().String(), Name: "example.com"},
+		{Address: strings.TrimPrefix(cluster.Config.Host, "https://"), Name: remote.ServerName},
+	}
+	c := dial(t, remote.Config{URL: "https://" + all[0].Address, TLS: config,
+		Servers: func() ([]remote.Server, bool) { return all, true }})
+	if _, err := c.Get(t.Context(), gr.Namespaces, "", "default", ""); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("the first answer is %v, want that the server is not available", err)
+	}
+	if _, err := c.Get(t.Context(), gr.Namespaces, "", "default", ""); err != nil {
+		t.Errorf("the next answer is %v, want that of the other server", err)
 	}
 }
