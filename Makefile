@@ -6,7 +6,7 @@ GO    := CGO_ENABLED=0 go
 STAMP := -buildvcs=$(shell git status --porcelain >/dev/null 2>&1 && echo true || echo false)
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
-.PHONY: build release release-check up down test packages unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate gateway-conformance operators otlp generate
+.PHONY: build release release-check up down test packages unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate gateway-conformance operators otlp upgrade generate
 
 build: bin/kubectl bin/containerd bin/runc
 	$(GO) build $(TAGS) $(STAMP) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
@@ -94,6 +94,10 @@ gateway-conformance: build
 # The export of spans to the OpenTelemetry Collector, which is built when it is not in the cache.
 otlp:
 	PROA_OTLP=1 $(GO) test $(TAGS) -count=1 -v ./test/otlp
+
+# Started on the folder of an earlier version under load, and back. The earlier version is built once, some minutes.
+upgrade: build
+	PROA_UPGRADE=1 PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -v -timeout 20m -run '^TestUpgrade' ./test/crash
 
 compat: build
 	$(GO) run $(TAGS) ./test/compat -docs docs/compat.md

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -50,6 +51,7 @@ type cluster struct {
 	*testing.T
 	dir, addr string
 	args      []string // further arguments of the server
+	program   string   // takes the place of the proa under test; empty for that
 	base      string
 	tls       *tls.Config
 	process   *exec.Cmd
@@ -92,7 +94,7 @@ func (c *cluster) start() {
 func (c *cluster) launch() {
 	c.Helper()
 	c.output = &bytes.Buffer{}
-	c.process = exec.Command(binary, append([]string{"server", "--data-dir", c.dir, "--listen", c.addr}, c.args...)...)
+	c.process = exec.Command(cmp.Or(c.program, binary), append([]string{"server", "--data-dir", c.dir, "--listen", c.addr}, c.args...)...)
 	c.process.Stdout, c.process.Stderr = c.output, c.output
 	if err := c.process.Start(); err != nil {
 		c.Fatal(err)
