@@ -112,8 +112,12 @@ func (s *Server) store(ctx context.Context, r *Request, obj, old kind.Object, re
 			return out, rev, err // nothing changes, nothing is written
 		}
 	}
-	if err := s.checkNamespaceBytes(def, obj, old, &w); err != nil {
+	reserved, err := s.reserveNamespaceBytes(def, obj, old, &w)
+	if err != nil {
 		return nil, 0, err
+	}
+	if reserved > 0 {
+		defer s.State.ReleaseBytes(obj.GetNamespace(), reserved)
 	}
 	if r.Options.DryRun { // as it would have been stored
 		out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value})

@@ -15,16 +15,17 @@ import (
 // updateShare is the part of the bound of a namespace by which updates may exceed it: what is there already still gets its status.
 const updateShare = 4
 
-// checkNamespaceBytes refuses a write that makes what its namespace has in the store exceed the bound. It counts what the caches have:
-// writes that these do not show yet may exceed the bound by as much. Deletions, and the namespaces of the system, are not bounded.
-func (s *Server) checkNamespaceBytes(def *kind.Def, obj, old kind.Object, w *kv.Write) error {
+// reserveNamespaceBytes refuses a write that makes what its namespace has in the store exceed the bound, and otherwise returns the bytes
+// that it has reserved until the write is made. What was written a moment ago, and no cache shows yet, does not count. Deletions, and the
+// namespaces of the system, are not bounded.
+func (s *Server) reserveNamespaceBytes(def *kind.Def, obj, old kind.Object, w *kv.Write) (reserved int64, err error) {
 	bound, namespace := s.NamespaceBytes, obj.GetNamespace()
 	if bound <= 0 || def.Scope != kind.Namespaced || w.UseReserve {
-		return nil
+		return 0, nil
 	}
 	switch namespace {
 	case metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
-		return nil
+		return 0, nil
 	}
 	more, most := int64(len(w.Value)), bound
 	if old == nil {
@@ -33,12 +34,15 @@ func (s *Server) checkNamespaceBytes(def *kind.Def, obj, old kind.Object, w *kv.
 		size, _ := s.State.StoredSize(def, w.Key, w.Rev)
 		more, most = more-int64(size), bound+bound/updateShare
 	}
-	used := s.State.NamespaceBytes(namespace)
-	if more <= 0 || used+more <= most {
-		return nil
+	if more <= 0 {
+		return 0, nil
+	}
+	used, fits := s.State.ReserveBytes(namespace, more, most)
+	if fits {
+		return more, nil
 	}
 	const unit = 1 << 10
-	return apierrors.NewForbidden(def.Resource(), obj.GetName(), fmt.Errorf("exceeded quota: stored bytes of the namespace, requested: bytes=%dKi, "+
-		"used: bytes=%dKi, limited: bytes=%dKi; delete what is not needed, or ask an administrator to raise --max-namespace-bytes",
+	return 0, apierrors.NewForbidden(def.Resource(), obj.GetName(), fmt.Errorf("exceeded quota: stored bytes of the namespace, "+
+		"requested: bytes=%dKi, used: bytes=%dKi, limited: bytes=%dKi; delete what is not needed, or ask an administrator to raise --max-namespace-bytes",
 		(more+unit-1)/unit, used/unit, bound/unit))
 }

@@ -13,13 +13,19 @@ const ObjectOverhead = 1 << 10
 
 // namespaceBytes counts the bytes of the objects that the caches have, by namespace.
 type namespaceBytes struct {
-	mu    sync.Mutex // guards what follows
+	mu sync.Mutex // guards what follows
+	// bytes are those of stored objects, as far as the caches show them, and of writes that are being made.
 	bytes map[string]int64
 }
 
 func (n *namespaceBytes) add(namespace string, bytes int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.addLocked(namespace, bytes)
+}
+
+// addLocked does what add does, for a caller that holds mu.
+func (n *namespaceBytes) addLocked(namespace string, bytes int64) {
 	if n.bytes == nil {
 		n.bytes = map[string]int64{}
 	}
@@ -40,10 +46,18 @@ func (s *State) account(def *kind.Def) func(key string, bytes, objects int) {
 	}
 }
 
-// NamespaceBytes returns the bytes that the objects of a namespace have in the store, with ObjectOverhead for each. It counts the
-// resources whose caches have been used, which are all of them where the controllers run.
-func (s *State) NamespaceBytes(namespace string) int64 {
+// ReserveBytes adds the bytes of a write to those of its namespace, unless they exceed a bound then, and returns what the namespace had
+// before: the bytes of its objects in the store, with ObjectOverhead for each, and of the writes in progress. The resources count whose
+// caches have been used, which are all of them where the controllers run.
+func (s *State) ReserveBytes(namespace string, more, bound int64) (used int64, fits bool) {
 	s.bytes.mu.Lock()
 	defer s.bytes.mu.Unlock()
-	return s.bytes.bytes[namespace]
+	used = s.bytes.bytes[namespace]
+	if fits = used+more <= bound; fits {
+		s.bytes.addLocked(namespace, more)
+	}
+	return used, fits
 }
+
+// ReleaseBytes undoes ReserveBytes, once the write is made, which the cache counts, or has failed.
+func (s *State) ReleaseBytes(namespace string, more int64) { s.bytes.add(namespace, -more) }
