@@ -260,9 +260,8 @@ func (a *Agent) credentialPlugins() (*image.Plugins, error) {
 
 // imageGCSettings returns the settings of the garbage collection of images.
 func imageGCSettings(c Config) image.GCSettings {
-	k := image.DefaultGCSettings()
-	if c.ImageHigh > 0 {
-		k.High, k.Low = c.ImageHigh, c.ImageLow
+	if c.ImageHigh == 0 {
+		return image.NewGCSettings(image.DefaultHigh, image.DefaultLow)
 	}
-	return k
+	return image.NewGCSettings(c.ImageHigh, c.ImageLow)
 }

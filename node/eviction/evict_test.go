@@ -139,10 +139,16 @@ func TestParse(t *testing.T) {
 		s    Settings
 		want string
 	}{
-		{Settings{Hard: DefaultHardThresholds()}, "imagefs.available<0.15 for 0s, imagefs.inodesFree<0.05 for 0s, memory.available<100Mi for 0s, nodefs.available<0.1 for 0s, nodefs.inodesFree<0.05 for 0s, allocatableMemory.available<100Mi for 0s"},
+		{Settings{Hard: DefaultHardThresholds()}, "imagefs.available<0.15:10Gi for 0s, imagefs.inodesFree<0.05 for 0s, memory.available<100Mi for 0s, nodefs.available<0.1:5Gi for 0s, nodefs.inodesFree<0.05 for 0s, allocatableMemory.available<100Mi for 0s"},
 		{Settings{Hard: map[string]string{"memory.available": "0%", "nodefs.available": "100%"}}, ""},
 		{Settings{Soft: map[string]string{"memory.available": "1Gi"}, SoftGrace: map[string]string{"memory.available": "1m"}},
 			"memory.available<1Gi for 1m0s"},
+		{Settings{Hard: map[string]string{"nodefs.available": "10%:0"}},
+			"error: eviction threshold nodefs.available: the largest amount of 10%:0 must be positive"},
+		{Settings{Hard: map[string]string{"nodefs.available": "10%:x"}}, "error: eviction threshold nodefs.available: " +
+			"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
+		{Settings{Hard: map[string]string{"nodefs.available": "110%:1Gi"}},
+			"error: eviction percentage threshold nodefs.available must be <= 100%: 110%:1Gi"},
 		{Settings{Hard: map[string]string{"cpu.available": "1"}}, "error: unsupported eviction signal cpu.available"},
 		{Settings{Hard: map[string]string{"memory.available": "-1Mi"}},
 			"error: eviction threshold memory.available must be positive: -1Mi"},
@@ -171,6 +177,7 @@ func TestParse(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("memory.available", "100Mi")
 	f.Add("nodefs.available", "10%")
+	f.Add("nodefs.available", "10%:5Gi")
 	f.Fuzz(func(t *testing.T, signal, text string) {
 		all, err := Parse(Settings{Hard: map[string]string{signal: text}})
 		for _, a := range all {
@@ -189,8 +196,8 @@ func TestReserved(t *testing.T) {
 	}
 	got := Reserved(all, corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi")})
-	if m, s := got[corev1.ResourceMemory], got[corev1.ResourceEphemeralStorage]; m.String() != "100Mi" || s.Value() < 10737418000 ||
-		s.Value() > 10737418400 || len(got) != 2 {
+	m, s := got[corev1.ResourceMemory], got[corev1.ResourceEphemeralStorage]
+	if m.String() != "100Mi" || s.String() != "5Gi" || len(got) != 2 {
 		t.Errorf("%v", got)
 	}
 }

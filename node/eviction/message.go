@@ -57,6 +57,9 @@ func shortage(t Threshold, r reading) string {
 	share := ""
 	if t.Value.Quantity == nil {
 		share = fmt.Sprintf(" (%.3g%%)", t.Value.Fraction*100)
+		if t.Value.AtMost != nil {
+			share = fmt.Sprintf(" (%.3g%%, at most %s)", t.Value.Fraction*100, t.Value.AtMost)
+		}
 	}
 	return fmt.Sprintf("%s was %s of %s, below its threshold %s%s", t.Signal, amount(r.available), amount(r.capacity), amount(limit), share)
 }

@@ -62,10 +62,12 @@ func conditionOf(s Signal) corev1.NodeConditionType {
 	return corev1.NodeDiskPressure
 }
 
-// Amount is a quantity, or a fraction of the capacity.
+// Amount is a quantity, or a fraction of the capacity, which may be limited by a quantity.
 type Amount struct {
 	Quantity *resource.Quantity
 	Fraction float32
+	// AtMost limits the fraction; nil for no limit.
+	AtMost *resource.Quantity
 }
 
 // of returns the amount for a capacity.
@@ -73,7 +75,11 @@ func (a Amount) of(capacity resource.Quantity) resource.Quantity {
 	if a.Quantity != nil {
 		return a.Quantity.DeepCopy()
 	}
-	return *resource.NewQuantity(int64(float64(capacity.Value())*float64(a.Fraction)), resource.BinarySI)
+	part := resource.NewQuantity(int64(float64(capacity.Value())*float64(a.Fraction)), resource.BinarySI)
+	if a.AtMost != nil && part.Cmp(*a.AtMost) > 0 {
+		return a.AtMost.DeepCopy()
+	}
+	return *part
 }
 
 // Threshold is the least available amount of a signal.
@@ -95,13 +101,18 @@ func (t *Threshold) key() string {
 	if t.Value.Quantity != nil {
 		value = t.Value.Quantity.String()
 	}
+	if t.Value.AtMost != nil {
+		value += ":" + t.Value.AtMost.String()
+	}
 	return fmt.Sprintf("%s<%s for %s", t.Signal, value, t.Grace)
 }
 
-// DefaultHardThresholds returns the default hard thresholds.
+// DefaultHardThresholds returns the default hard thresholds. They are those of kubelets, except that a tenth of a large disk is more
+// than Pods can fill between two checks: a laptop with 38 GB free is not short of disk space.
 func DefaultHardThresholds() map[string]string {
 	return map[string]string{
-		string(MemoryAvailable): "100Mi", string(NodeFsAvailable): "10%", string(NodeFsInodesFree): "5%", string(ImageFsAvailable): "15%",
+		string(MemoryAvailable): "100Mi", string(NodeFsAvailable): "10%:5Gi", string(NodeFsInodesFree): "5%",
+		string(ImageFsAvailable):  "15%:10Gi",
 		string(ImageFsInodesFree): "5%",
 	}
 }
@@ -177,7 +188,20 @@ func parseThresholds(of map[string]string) (out []Threshold, err error) {
 	return out, nil
 }
 
+// parseAmount parses a quantity, a percentage, or a percentage with the largest quantity that it may be: 10%:5Gi.
 func parseAmount(text string) (Amount, error) {
+	if part, most, limited := strings.Cut(text, "%:"); limited {
+		a, err := parseAmount(part + "%")
+		if err != nil {
+			return Amount{}, err
+		}
+		q, err := quantity.Parse(most)
+		if err == nil && q.Sign() <= 0 {
+			err = fmt.Errorf("the largest amount of %s must be positive", text)
+		}
+		a.AtMost = &q
+		return a, err
+	}
 	if part, ok := strings.CutSuffix(text, "%"); ok {
 		f, err := strconv.ParseFloat(part, 32)
 		if err != nil {

@@ -21,13 +21,30 @@ type GCSettings struct {
 	// High is the disk usage, in percent, at which images are deleted, and Low the usage at which that ends. With a
 	// High of 100 no image is deleted because of the disk.
 	High, Low int
+	// Free and FreeAfter are bytes: while Free are free, images stay however full the disk is, and when FreeAfter are free, the deletion
+	// ends; 0 for no such bounds.
+	Free, FreeAfter uint64
 	// Min is the minimum age of an image that is deleted, Max the age at which an unused image is deleted in any case;
 	// 0 for never.
 	Min, Max time.Duration
 }
 
-// DefaultGCSettings returns the defaults of kubelets.
-func DefaultGCSettings() GCSettings { return GCSettings{High: 85, Low: 80, Min: 2 * time.Minute} }
+// The percentages of kubelets, and the bytes that are enough on a large disk whatever the percentages are. They are more than the
+// thresholds of eviction, so that images go before Pods do.
+const (
+	DefaultHigh, DefaultLow = 85, 80
+
+	enoughFree, enoughAfter = 15 << 30, 20 << 30
+)
+
+// NewGCSettings returns settings with two percentages. The defaults are limited by bytes, others are taken literally.
+func NewGCSettings(high, low int) GCSettings {
+	k := GCSettings{High: high, Low: low, Min: 2 * time.Minute}
+	if high == DefaultHigh && low == DefaultLow {
+		k.Free, k.FreeAfter = enoughFree, enoughAfter
+	}
+	return k
+}
 
 func (k GCSettings) check() error {
 	switch {
@@ -142,10 +159,14 @@ func (c *Collector) Collect(ctx context.Context) error {
 func pressure(size, free uint64, k GCSettings) (full int, wanted int64) {
 	free = min(free, size)
 	full = 100 - int(free*100/size)
-	if full < k.High {
+	if full < k.High || k.Free > 0 && free >= k.Free {
 		return full, 0
 	}
-	return full, max(int64(size)/100*int64(100-k.Low)-int64(free), 1)
+	wanted = int64(size) / 100 * int64(100-k.Low)
+	if k.FreeAfter > 0 {
+		wanted = min(wanted, int64(k.FreeAfter))
+	}
+	return full, max(wanted-int64(free), 1)
 }
 
 // DeleteUnused deletes every unused image; the eviction manager calls it under disk pressure.

@@ -484,6 +484,28 @@ func TestCollectGarbage(t *testing.T) {
 	}
 }
 
+// TestImagesStayWhileEnoughIsFree checks that images of a large disk are not deleted because of a percentage alone.
+func TestImagesStayWhileEnoughIsFree(t *testing.T) {
+	const gb = 1_000_000_000
+	byDefault := NewGCSettings(DefaultHigh, DefaultLow)
+	for _, c := range []struct {
+		size, free uint64
+		k          GCSettings
+		want       int64
+	}{
+		{252 * gb, 24 * gb, byDefault, 0},
+		{252 * gb, 14 * gb, byDefault, 20<<30 - 14*gb},
+		{1000 * gb, 38 * gb, byDefault, 0},
+		{20 * gb, 2 * gb, byDefault, 2 * gb},
+		{252 * gb, 24 * gb, NewGCSettings(85, 79), 252*gb/100*21 - 24*gb}, // the user wants it so
+		{252 * gb, 3 * gb, NewGCSettings(100, 99), 0},
+	} {
+		if _, wanted := pressure(c.size, c.free, c.k); wanted != c.want {
+			t.Errorf("%d of %d free: %d bytes are to be freed, want %d", c.free, c.size, wanted, c.want)
+		}
+	}
+}
+
 // fakeAccounts issues tokens for service accounts, and returns the accounts.
 type fakeAccounts struct{ annotations map[string]string }
 

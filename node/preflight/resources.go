@@ -82,9 +82,9 @@ func disk(f Facts) Row {
 		return note("disk", "it cannot be told how much is free at "+f.DataDir, "")
 	case f.DiskFree < gibibyte:
 		return missing("disk", says, do)
-	case float64(f.DiskFree) < 0.15*float64(f.DiskSize):
+	case float64(f.DiskFree) < min(0.15*float64(f.DiskSize), 15*gibibyte):
 		// From here on a node deletes unused images, and soon evicts Pods.
-		return note("disk", says+", less than 15%: Pods may be evicted", do)
+		return note("disk", says+", less than 15% and 15 GiB: Pods may be evicted", do)
 	}
 	return ok("disk", says)
 }
