@@ -132,7 +132,7 @@ func (s *Stats) claims(ctx context.Context, x *export) {
 			if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
 				continue
 			}
-			if st, _, found := s.volume(ctx, l.Pod, v, metav1.Now()); found && !seen[*st.PVCRef] {
+			if st, _, found := s.volume(ctx, ctx, l.Pod, v, metav1.Now()); found && !seen[*st.PVCRef] {
 				seen[*st.PVCRef] = true
 				x.claim(&st)
 			}

@@ -2,7 +2,8 @@ package stats
 
 import (
 	"context"
-	"io/fs"
+	"errors"
+	"math"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -11,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	summary "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"golang.org/x/sys/unix"
 
 	"proa.dev/node/pod"
 )
@@ -37,76 +40,115 @@ type folderSizes struct {
 
 type cachedSize struct {
 	Size
-	at time.Time
+	at   time.Time
+	keep time.Duration // how long it counts as new
 }
 
-// sizeCacheTime is how long a size is cached; upstream measures volumes as often.
-const sizeCacheTime = time.Minute
+const (
+	// sizeCacheTime is how long a size is cached at least; upstream measures volumes as often.
+	sizeCacheTime = time.Minute
+	// walkTime is how long one folder may be measured, and walkTimeOfAll all folders of one measurement. A container can make millions
+	// of files; what is not measured in that time is measured the next time, or is larger than what was counted.
+	walkTime, walkTimeOfAll = 5 * time.Second, 20 * time.Second
+	// walkShare limits the share of the time that goes into one folder.
+	walkShare = 20
+)
 
 func newFolderSizes() *folderSizes { return &folderSizes{sizes: map[string]cachedSize{}} }
 
-// of returns the size of a folder with its contents, on the same file system.
-func (d *folderSizes) of(ctx context.Context, path string, now time.Time) Size {
+// of returns the size of a folder with its contents, on the same file system. It is not known if ctx has ended.
+func (d *folderSizes) of(ctx context.Context, path string, now time.Time) (_ Size, known bool) {
 	d.mu.Lock()
 	was, found := d.sizes[path]
 	for p, s := range d.sizes {
-		if now.Sub(s.at) > 2*sizeCacheTime {
+		if now.Sub(s.at) > 2*s.keep {
 			delete(d.sizes, p) // no longer asked for
 		}
 	}
 	d.mu.Unlock()
-	if found && now.Sub(was.at) < sizeCacheTime {
-		return was.Size
+	if found && now.Sub(was.at) < was.keep || ctx.Err() != nil {
+		return was.Size, found
 	}
-	size := measure(ctx, path)
+	limit, stop := context.WithTimeout(ctx, walkTime)
+	defer stop()
+	begin := time.Now()
+	size := measure(limit, path)
 	d.mu.Lock()
-	d.sizes[path] = cachedSize{size, now}
+	d.sizes[path] = cachedSize{size, now, max(sizeCacheTime, walkShare*time.Since(begin))}
 	d.mu.Unlock()
-	return size
+	return size, true
 }
 
-// measure adds up the blocks of files, each file once. Files that are removed meanwhile do not count.
-func measure(ctx context.Context, root string) (out Size) {
-	type file struct{ dev, ino uint64 }
-	seen := map[file]bool{}
-	var device uint64
-	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || ctx.Err() != nil {
-			return ctx.Err()
+// maxDepth limits the folders that are open at once.
+const maxDepth = 1000
+
+// measure adds up the blocks of files until ctx ends. A file with several names counts in parts, which need no memory. Files that are
+// removed meanwhile do not count.
+func measure(ctx context.Context, root string) Size {
+	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOTDIR) {
+		var st unix.Stat_t
+		if unix.Lstat(root, &st) == nil {
+			return Size{uint64(st.Blocks) * 512, 1}
 		}
-		info, err := d.Info()
-		if err != nil {
-			return nil //nolint:nilerr // the file was removed meanwhile
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			return nil
-		}
-		if path == root {
-			device = st.Dev
-		}
-		if st.Dev != device {
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		f := file{st.Dev, st.Ino}
-		if st.Nlink > 1 && !d.IsDir() {
-			if seen[f] {
-				return nil
-			}
-			seen[f] = true
-		}
-		out.Bytes += uint64(st.Blocks) * 512
-		out.Inodes++
-		return nil
-	})
-	return out
+	}
+	if err != nil {
+		return Size{}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Size{}
+	}
+	w := walk{device: st.Dev}
+	w.count(&st)
+	w.folder(ctx, fd, 0)
+	return Size{uint64(math.Round(w.bytes)), uint64(math.Round(w.inodes))}
 }
 
-// wholePod adds what a Pod uses of disks and of the network.
-func (s *Stats) wholePod(ctx context.Context, l pod.Local, out *summary.PodStats, m *measurement) {
+// walk adds up the files of one file system.
+type walk struct {
+	device        uint64
+	bytes, inodes float64
+}
+
+func (w *walk) count(st *unix.Stat_t) {
+	names := 1.0
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		names = max(1, float64(st.Nlink))
+	}
+	w.bytes += float64(st.Blocks) * 512 / names
+	w.inodes += 1 / names
+}
+
+// folder counts what is in an open folder. It reads the names in parts, as a folder may have millions.
+func (w *walk) folder(ctx context.Context, dir, depth int) {
+	buf := make([]byte, 16<<10)
+	for ctx.Err() == nil && depth < maxDepth {
+		n, err := unix.ReadDirent(dir, buf)
+		if err != nil || n <= 0 {
+			return
+		}
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			var st unix.Stat_t
+			if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Dev != w.device {
+				continue
+			}
+			w.count(&st)
+			if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				continue
+			}
+			if fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+				w.folder(ctx, fd, depth+1)
+				_ = unix.Close(fd)
+			}
+		}
+	}
+}
+
+// wholePod adds what a Pod uses of disks and of the network. Folders are measured until walks ends.
+func (s *Stats) wholePod(ctx, walks context.Context, l pod.Local, out *summary.PodStats, m *measurement) {
 	now := metav1.Now()
 	out.Network, m.packets[out.PodRef.UID] = s.namespaces.of(ctx, &l.Facts.Sandboxes[0], now)
 	own := fsStats(s.Dir)
@@ -122,14 +164,15 @@ func (s *Stats) wholePod(ctx context.Context, l pod.Local, out *summary.PodStats
 		c.Rootfs = withUsage(m.writable, layer, now)
 		add(layer)
 		if run.LogPath != "" {
-			log := s.folderSizes.of(ctx, filepath.Dir(run.LogPath), now.Time)
-			c.Logs = withUsage(own, log, now)
-			add(log)
+			if log, known := s.folderSizes.of(walks, filepath.Dir(run.LogPath), now.Time); known {
+				c.Logs = withUsage(own, log, now)
+				add(log)
+			}
 		}
 	}
 	for i := range l.Pod.Spec.Volumes {
 		v := &l.Pod.Spec.Volumes[i]
-		st, local, found := s.volume(ctx, l.Pod, v, now)
+		st, local, found := s.volume(ctx, walks, l.Pod, v, now)
 		if !found {
 			continue
 		}
@@ -140,7 +183,8 @@ func (s *Stats) wholePod(ctx context.Context, l pod.Local, out *summary.PodStats
 	}
 	// Files that the agent makes for containers: /etc/hosts and termination messages.
 	for _, name := range []string{"etc-hosts", "containers"} {
-		add(s.folderSizes.of(ctx, filepath.Join(s.Dir, "pods", string(l.Pod.UID), name), now.Time))
+		size, _ := s.folderSizes.of(walks, filepath.Join(s.Dir, "pods", string(l.Pod.UID), name), now.Time)
+		add(size)
 	}
 	out.EphemeralStorage = withUsage(own, sum, now)
 }
@@ -156,7 +200,8 @@ func withUsage(of *summary.FsStats, z Size, now metav1.Time) *summary.FsStats {
 
 // volume returns the usage of a volume. Volumes in the Pod's own folder count as its ephemeral storage, unless they are
 // in memory.
-func (s *Stats) volume(ctx context.Context, p *corev1.Pod, v *corev1.Volume, now metav1.Time) (st summary.VolumeStats, local, found bool) {
+func (s *Stats) volume(ctx, walks context.Context, p *corev1.Pod, v *corev1.Volume, now metav1.Time) (st summary.VolumeStats,
+	local, found bool) {
 	plugin, claim := "", ""
 	switch {
 	case v.EmptyDir != nil:
@@ -187,8 +232,9 @@ func (s *Stats) volume(ctx context.Context, p *corev1.Pod, v *corev1.Volume, now
 	if whole == nil {
 		return st, false, false
 	}
-	st.FsStats = *withUsage(whole, s.folderSizes.of(ctx, dir, now.Time), now)
-	return st, local, true
+	size, known := s.folderSizes.of(walks, dir, now.Time)
+	st.FsStats = *withUsage(whole, size, now)
+	return st, local, known
 }
 
 // claimStats returns the usage of a claim's volume: of a file system of its own, or of the larger one it is a folder of.

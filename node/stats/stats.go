@@ -127,13 +127,15 @@ func (s *Stats) measure(ctx context.Context, depth Depth) (*measurement, error) 
 		}
 		out.Node.Runtime = &summary.RuntimeStats{ImageFs: images, ContainerFs: out.writable}
 	}
+	walks, stop := context.WithTimeout(ctx, walkTimeOfAll)
+	defer stop()
 	for _, l := range s.Pods.Pods() {
 		if l.Pod == nil || l.Facts == nil || !isRunning(l.Facts) {
 			continue
 		}
 		p := s.pod(l, out.seen)
 		if depth == Whole {
-			s.wholePod(ctx, l, &p, out)
+			s.wholePod(ctx, walks, l, &p, out)
 		}
 		out.Pods = append(out.Pods, p)
 	}

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	summary "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"golang.org/x/sys/unix"
+
 	"proa.dev/node/cgroup"
 	"proa.dev/node/fact"
 	"proa.dev/node/pod"
@@ -274,15 +276,22 @@ func TestWorkingPods(t *testing.T) {
 func TestSizesAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, d := t.TempDir(), newFolderSizes()
-		first := d.of(t.Context(), dir, time.Now())
+		size := func() Size {
+			size, known := d.of(t.Context(), dir, time.Now())
+			if !known {
+				t.Error("the size is unknown")
+			}
+			return size
+		}
+		first := size()
 		if err := os.WriteFile(filepath.Join(dir, "f"), make([]byte, 10000), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := d.of(t.Context(), dir, time.Now()); got != first {
+		if got := size(); got != first {
 			t.Errorf("%+v at once, want %+v", got, first)
 		}
 		time.Sleep(sizeCacheTime)
-		if got := d.of(t.Context(), dir, time.Now()); got.Bytes < first.Bytes+10000 || got.Inodes != first.Inodes+1 {
+		if got := size(); got.Bytes < first.Bytes+10000 || got.Inodes != first.Inodes+1 {
 			t.Errorf("%+v later, was %+v", got, first)
 		}
 	})
@@ -326,6 +335,48 @@ func TestUnreadableIsUnknown(t *testing.T) {
 		if strings.Contains(res.Body.String(), "machine_memory_bytes") {
 			t.Errorf("%s: the metrics say how much memory there is:\n%s", name, res.Body)
 		}
+	}
+}
+
+// TestMeasureOfHostileFolders measures folders deeper than a path can be long, with a link out of them, and stops when its time
+// is over.
+func TestMeasureOfHostileFolders(t *testing.T) {
+	root := t.TempDir()
+	at, err := unix.Open(root, unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const depth = 50
+	name := strings.Repeat("d", 200)
+	for range depth {
+		if err := unix.Mkdirat(at, name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(at, name, unix.O_DIRECTORY, 0)
+		if err := errors.Join(err, unix.Close(at)); err != nil {
+			t.Fatal(err)
+		}
+		at = next
+	}
+	defer func() { _ = unix.Close(at) }()
+	if err := unix.Symlinkat("/usr", at, "link"); err != nil {
+		t.Fatal(err)
+	}
+	if got := measure(t.Context(), root); got.Inodes != depth+2 {
+		t.Errorf("%d files, want %d", got.Inodes, depth+2)
+	}
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	if got := measure(over, root); got.Inodes != 1 {
+		t.Errorf("%d files were counted after the time was over", got.Inodes)
+	}
+	sizes := newFolderSizes()
+	if _, known := sizes.of(over, root, time.Now()); known {
+		t.Error("what was never measured is known")
+	}
+	want, _ := sizes.of(t.Context(), root, time.Now())
+	if got, known := sizes.of(over, root, time.Now().Add(90*time.Second)); !known || got != want {
+		t.Errorf("got %+v, %t, want the last size %+v", got, known, want)
 	}
 }
 
