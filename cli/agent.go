@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 
 	"proa.dev/cli/command"
 	"proa.dev/run/bootstraproles"
@@ -78,11 +79,13 @@ for a certificate of the node by a CertificateSigningRequest. On an API server t
 				if err != nil {
 					return err
 				}
+				release = sync.OnceFunc(release) // the lock may be another agent's later
 				defer release()
 				log := slog.New(goprocess.BoundedLog(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel})))
 				goprocess.RedirectKlog(log)
 				go goprocess.FreeMemoryWhenIdle(ctx)
-				return machine.RunAgent(ctx, c, log, func() { fmt.Fprintf(env.Out, "joined: %s as %s\n", c.Server, c.Node.Name) })
+				return machine.RunAgent(ctx, c, log, func() { fmt.Fprintf(env.Out, "joined: %s as %s\n", c.Server, c.Node.Name) },
+					release)
 			}
 		},
 	}

@@ -69,9 +69,13 @@ type Config struct {
 	Answered func(endpoint netip.AddrPort, sent time.Time) bool
 	// Connections bounds the clients of all ports; nil for no bound.
 	Connections *connlimit.Budget
-	// Listen opens a port; net.Listen if nil.
-	Listen func(network, address string) (net.Listener, error)
-	Log    *slog.Logger
+	// Listen opens a port of TCP, or takes over one that another process has open under a name; nil opens it.
+	Listen func(name, address string) (net.Listener, error)
+	// Synced is called when the proxy serves what the views have; may be nil.
+	Synced func()
+	// Drain counts what is in flight; may be nil.
+	Drain *httpproxy.Drain
+	Log   *slog.Logger
 }
 
 // key is the namespace and name of an object.
@@ -165,6 +169,7 @@ func (s *server) run(ctx context.Context) error {
 		case <-s.changes.Changed():
 		}
 		s.sync(ctx)
+		s.Synced()
 		if wait.Sleep(ctx, proxysync.Delay) != nil {
 			return nil
 		}

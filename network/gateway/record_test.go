@@ -26,11 +26,11 @@ import (
 func TestProgrammingIsRecorded(t *testing.T) {
 	records, isTaken := hop.NewRecorder(100), true
 	s := &server{
-		Config: Config{NodeName: "here", Log: slog.New(slog.DiscardHandler), Listen: func(network, _ string) (net.Listener, error) {
+		Config: Config{NodeName: "here", Log: slog.New(slog.DiscardHandler), Listen: func(string, string) (net.Listener, error) {
 			if isTaken {
 				return nil, errors.New("too many open files")
 			}
-			return net.Listen(network, "127.0.0.1:0")
+			return net.Listen("tcp", "127.0.0.1:0")
 		}},
 		custom: map[string]client.View{}, builtin: map[schema.GroupResource]client.View{}, changes: proxysync.NewCollector(),
 		publish: wait.NewSignal(), sockets: map[socketKey]*socket{}, records: proxysync.NewProgramRecorder(records.Update, "here"),

@@ -33,7 +33,10 @@ func Run(ctx context.Context, c Config) error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Listen == nil {
-		c.Listen = net.Listen
+		c.Listen = func(_, address string) (net.Listener, error) { return net.Listen("tcp", address) }
+	}
+	if c.Synced == nil {
+		c.Synced = func() {}
 	}
 	view, err := c.Client.View(ctx, gr.CustomResourceDefinitions)
 	if err != nil {
@@ -56,6 +59,7 @@ func Run(ctx context.Context, c Config) error {
 	if c.Define == nil {
 		c.Define = func(string, schema.GroupVersionKind, kind.Scope) {}
 	}
+	changed.Send() // without definitions there is no event
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,6 +75,9 @@ func Run(ctx context.Context, c Config) error {
 						scopeOf(definition))
 				}
 			}
+		}
+		if !hasRequired(defined) {
+			c.Synced()
 		}
 		if maps.Equal(defined, serving) {
 			continue

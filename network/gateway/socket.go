@@ -82,7 +82,7 @@ func (s *server) socket(ctx context.Context, name socketKey) (*socket, error) {
 	if len(s.sockets) >= maxSockets {
 		return nil, fmt.Errorf("there are %d ports of Gateways already", maxSockets)
 	}
-	l, err := s.Listen("tcp", ":0")
+	l, err := s.Listen(fmt.Sprintf("gateway %s port %d secure %t", name.gateway, name.port, name.secure), ":0")
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (s *server) socket(ctx context.Context, name socketKey) (*socket, error) {
 	ctx, stop := context.WithCancel(ctx)
 	k := &socket{port: at.Port, stop: stop, ended: make(chan struct{})}
 	k.proxy = httpproxy.NewProxy(httpproxy.Config{HTTPPort: int(name.port), HTTPSPort: int(name.port), Metrics: s.Metrics,
-		Answered: s.Answered, Log: s.Log})
+		Answered: s.Answered, Drain: s.Drain, Log: s.Log})
 	k.wg.Go(func() {
 		defer close(k.ended)
 		if err := k.proxy.ServeSections(ctx, s.Connections.Listener(l, "gateway", connlimit.Public), name.secure); err != nil {

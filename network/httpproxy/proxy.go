@@ -49,7 +49,9 @@ type Config struct {
 	// Answered is called when a new endpoint has answered a request, with the time at which the request was sent: for the answers of the
 	// endpoint's first half minute, or until it returns true. May be nil.
 	Answered func(endpoint netip.AddrPort, sent time.Time) bool
-	Log      *slog.Logger
+	// Drain counts what is in flight; may be nil.
+	Drain *Drain
+	Log   *slog.Logger
 }
 
 // Proxy forwards requests by the rules of its table.
@@ -103,6 +105,7 @@ func (p *Proxy) Server() *http.Server {
 
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
+	defer p.Drain.begin(w.Header())()
 	a := newResponseWriter(w, byteTimeout)
 	var owner Owner
 	defer func() {

@@ -82,7 +82,9 @@ func (p *Proxy) dispatch(ctx context.Context, c net.Conn, http1and2 *connQueue) 
 	case s == nil:
 		_ = c.Close()
 	case s.Stream:
+		done := p.Drain.begin(nil)
 		p.stream(ctx, c, s, name)
+		done()
 	case len(s.Certificates) == 0 || !http1and2.push(tls.Server(c, s.tls("h2", "http/1.1"))):
 		_ = c.Close()
 	}

@@ -65,9 +65,13 @@ type Config struct {
 	Answered func(endpoint netip.AddrPort, sent time.Time) bool
 	// Connections bounds the clients of both ports; nil for no bound.
 	Connections *connlimit.Budget
-	// Listen opens a port; net.Listen if nil.
-	Listen func(network, address string) (net.Listener, error)
-	Log    *slog.Logger
+	// Listen opens a port of TCP, or takes over one that another process has open under a name; nil opens it.
+	Listen func(name, address string) (net.Listener, error)
+	// Synced is called when the proxy serves what the views have; may be nil.
+	Synced func()
+	// Drain counts what is in flight; may be nil.
+	Drain *httpproxy.Drain
+	Log   *slog.Logger
 }
 
 // Views are the resources that the controller reads. Of Nodes it reads the addresses.
@@ -119,7 +123,10 @@ func New(c Config) (*Server, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Listen == nil {
-		c.Listen = net.Listen
+		c.Listen = func(_, address string) (net.Listener, error) { return net.Listen("tcp", address) }
+	}
+	if c.Synced == nil {
+		c.Synced = func() {}
 	}
 	if c.RecordEvent == nil {
 		c.RecordEvent = func(kind.Object, string, string) {}
@@ -130,9 +137,9 @@ func New(c Config) (*Server, error) {
 		pools:   proxysync.NewPools(c.Services, c.Slices), reported: map[event]bool{},
 	}
 	s.proxy = httpproxy.NewProxy(httpproxy.Config{HTTPPort: c.HTTPPort, HTTPSPort: c.HTTPSPort, Metrics: c.Metrics, Answered: c.Answered,
-		Log: c.Log})
-	listen := func(network, address string) (net.Listener, error) {
-		l, err := c.Listen(network, address)
+		Drain: c.Drain, Log: c.Log})
+	listen := func(name, address string) (net.Listener, error) {
+		l, err := c.Listen(name, address)
 		if err != nil {
 			return nil, err
 		}
@@ -169,6 +176,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-s.https.retryTime():
 		}
 		s.sync(ctx)
+		s.Synced()
 		if wait.Sleep(ctx, proxysync.Delay) != nil {
 			return nil
 		}

@@ -29,7 +29,7 @@ func newBackoff() wait.Backoff { return wait.Backoff{First: time.Second, Max: ma
 type portServer struct {
 	port    int
 	secure  bool
-	listen  func(network, address string) (net.Listener, error)
+	listen  func(name, address string) (net.Listener, error)
 	proxy   *httpproxy.Proxy
 	onClose func() // called when the port was closed
 	log     *slog.Logger
@@ -62,7 +62,7 @@ func (p *portServer) set(ctx context.Context, wanted bool) (first bool, err erro
 		p.shut(ctx)
 		return false, nil
 	}
-	l, err := p.listen("tcp", fmt.Sprintf(":%d", p.port))
+	l, err := p.listen(fmt.Sprintf("ingress port %d", p.port), fmt.Sprintf(":%d", p.port))
 	if err != nil {
 		first = p.retry == nil
 		pause := p.backoff.Next()

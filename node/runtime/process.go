@@ -38,6 +38,11 @@ func (r *Runtime) spawn() (*process, error) {
 	if p == nil {
 		return nil, errors.New("containerd ended at once")
 	}
+	if r.config.Place != nil {
+		if err := r.config.Place(p.Pid); err != nil {
+			r.log.Warn("the memory of containerd counts for the agent that started it", "err", err)
+		}
+	}
 	return &process{Process: p, program: program, config: r.file, began: time.Now()}, nil
 }
 

@@ -31,6 +31,9 @@ type Config struct {
 	SystemdCgroup bool
 	// CgroupRoot is the cgroup below which all Pods of the node are. Purge removes it.
 	CgroupRoot string
+	// Place moves a containerd that was started into a cgroup of its own, so that it does not count for the one of the agent; nil leaves it
+	// there.
+	Place func(pid int) error `json:"-"`
 	// Handlers are the runtime handlers that RuntimeClasses can name, beside runc.
 	Handlers []Handler
 	// DefaultHandler is the handler of Pods without a RuntimeClass; runc if empty.

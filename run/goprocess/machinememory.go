@@ -23,3 +23,12 @@ func MachineMemory(path string) int64 {
 	}
 	return 0
 }
+
+// The bounds of ShareOfMemory.
+const (
+	leastShare = 512 << 20
+	mostShare  = 4 << 30
+)
+
+// ShareOfMemory returns how much of a machine's memory one process may use by default: a quarter, from 512 MiB to 4 GiB.
+func ShareOfMemory(machine int64) int64 { return min(max(machine/4, leastShare), mostShare) }

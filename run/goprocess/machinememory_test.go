@@ -6,6 +6,14 @@ import (
 	"testing"
 )
 
+func TestShareOfMemory(t *testing.T) {
+	for machine, want := range map[int64]int64{0: 512 << 20, 1 << 30: 512 << 20, 8 << 30: 2 << 30, 64 << 30: 4 << 30} {
+		if got := ShareOfMemory(machine); got != want {
+			t.Errorf("of %d: %d, want %d", machine, got, want)
+		}
+	}
+}
+
 func TestMachineMemory(t *testing.T) {
 	dir := t.TempDir()
 	write := func(text string) string {

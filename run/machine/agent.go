@@ -30,9 +30,10 @@ import (
 )
 
 // RunAgent runs a node of a cluster whose server is in another process, until ctx ends. It calls onReady when the node
-// has joined.
-func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger, onReady func()) error {
+// has joined, and release when it has left the node to another agent, for which it then waits.
+func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger, onReady, release func()) error {
 	c := agentjoin.Agent{AgentConfig: config}
+	limitMemory(ctx, &c, log)
 	dir := filepath.Join(nodefolder.AgentDir(c.DataDir), "pki")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of the node: %w", err)
@@ -103,18 +104,24 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 	})
 	answers := firstanswer.New(firstanswer.Config{Record: reports.Record, Log: log})
 	counts := append(node.ClientCertificateMetrics(cert), requests, connections.Collector())
+	ports := newSockets(handoverSocket(c.DataDir), log)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	proxyCtx, stopProxies := context.WithCancel(ctx)
+	defer stopProxies()
+	nodeCtx, leave := context.WithCancel(ctx)
+	defer leave()
 	if c.BesideServer {
 		serving := &proxies{Agent: &c, node: kubelet, connect: connect, record: reports.Record, answers: answers, persist: persist,
-			connections: connections, log: log}
+			connections: connections, sockets: ports, log: log}
 		counts = append(counts, serving.newMetrics()...)
-		wg.Go(func() { serving.run(ctx) })
+		wg.Go(func() { serving.run(proxyCtx) })
+		go persist(proxyCtx, "hand-over", func() error { return ports.handOver(proxyCtx, handoverSocket(c.DataDir)) })
 	}
 	if onReady != nil {
 		onReady()
 	}
-	return c.RunWithSettings(ctx, l, learned, func(ctx context.Context, c *agentjoin.Agent) {
+	err = c.RunWithSettings(nodeCtx, l, learned, func(ctx context.Context, c *agentjoin.Agent) {
 		p := agentHost{
 			NodeConfig: c.Node, dataDir: c.DataDir, client: &roleClient{kubelet, c.Node.Name}, serviceCIDRs: c.ServiceCIDRs,
 			clusterCIDRs: c.ClusterCIDRs(), find: c.LocalAddress,
@@ -122,7 +129,15 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 			clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known}, persist: persist, refused: refused,
 			record: reports.Record, answers: answers, bridge: bridgeOf(c), connections: connections,
 		}
+		if c.BesideServer {
+			p.leave = leave
+		}
 		p.numbers.add(counts)
 		persist(ctx, "node", func() error { return p.run(ctx) })
 	})
+	if err == nil && nodeCtx.Err() != nil && ctx.Err() == nil {
+		release()
+		ports.awaitSuccessor(ctx, c.DataDir)
+	}
+	return err
 }

@@ -37,6 +37,12 @@ func (p *agentHost) control(ctx context.Context, agent *node.Agent) error {
 	}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST /stop", func(w http.ResponseWriter, r *http.Request) { stopPods(ctx, agent, w, r) })
+	if p.leave != nil {
+		routes.HandleFunc("POST /leave", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusAccepted)
+			p.leave()
+		})
+	}
 	server := &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

@@ -193,8 +193,11 @@ func (s *Machine) adopt(ctx context.Context, f nodefolder.Node) (*subprocess.Pro
 		s.Log().InfoContext(ctx, "the agent of a node is still running and is adopted", "node", f.Name, "pid", p.Pid)
 		return p, nil
 	}
-	s.Log().InfoContext(ctx, "the agent of a node runs with other settings and is restarted", "node", f.Name, "pid", p.Pid)
+	s.Log().InfoContext(ctx, "the agent of a node is another program or has other settings, and is replaced", "node", f.Name, "pid", p.Pid)
 	defer p.Release()
+	if f.Number == 1 && teardown.LeaveNode(ctx, f) {
+		return nil, nil // it serves Ingresses until the next one does
+	}
 	return nil, p.Terminate(context.WithoutCancel(ctx), teardown.AgentStopTimeout)
 }
 

@@ -75,6 +75,8 @@ type agentHost struct {
 	podConfig atomic.Pointer[netpod.Config]
 	// bridge connects the nodes of this machine, if there are several; nil for all but the first.
 	bridge *nodebridge.Config
+	// leave ends the node, and leaves it to another agent of this machine; nil if the agent does not know how.
+	leave func()
 	// persist runs a part and restarts it when it has ended.
 	persist func(ctx context.Context, name string, part func() error)
 }

@@ -61,9 +61,13 @@ type proxies struct {
 	persist func(ctx context.Context, name string, part func() error)
 	// connections counts the connections of all listeners of the process.
 	connections *connlimit.Budget
+	sockets     *sockets
 	log         *slog.Logger
 	// metrics has those of Ingresses and of the routes of Gateways, by account.
 	metrics map[string]*httpproxy.Metrics
+	// unsynced is how many accounts do not serve yet what there is, and synced has the others.
+	unsynced atomic.Int64
+	synced   sync.Map
 }
 
 // newMetrics makes the metrics of what is served.
@@ -81,7 +85,12 @@ func (p *proxies) newMetrics() (out []prometheus.Collector) {
 func (p *proxies) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, account := range proxyAccounts(&p.Config) {
+	accounts := proxyAccounts(&p.Config)
+	p.unsynced.Store(int64(len(accounts)))
+	if len(accounts) == 0 {
+		p.sockets.serving()
+	}
+	for _, account := range accounts {
 		serve := p.serveIngresses
 		if account == bootstraproles.GatewayAccount {
 			serve = p.serveGateways
@@ -101,12 +110,24 @@ func (p *proxies) run(ctx context.Context) {
 	}
 }
 
+// noteSynced returns a function that is called when an account serves what there is. When the last one does, the former agent is not
+// needed any more.
+func (p *proxies) noteSynced(account string) func() {
+	return func() {
+		if _, again := p.synced.LoadOrStore(account, true); !again && p.unsynced.Add(-1) == 0 {
+			p.sockets.serving()
+		}
+	}
+}
+
 // serveIngresses serves Ingresses until ctx ends.
 func (p *proxies) serveIngresses(ctx context.Context, c *proxyClient) error {
 	config := ingress.Config{
 		NodeName: p.Node.Name, Class: p.Ingress.Class, HTTPPort: p.Ingress.HTTPPort, HTTPSPort: p.Ingress.HTTPSPort,
 		Ranges: slices.Concat(p.ServiceCIDRs, p.ClusterCIDRs()), Writer: c, Metrics: p.metrics[bootstraproles.IngressAccount],
-		Record: p.record, Answered: p.answers.Answered, Connections: p.connections, Log: p.log,
+		Record: p.record, Answered: p.answers.Answered, Connections: p.connections,
+		Listen: p.sockets.listen,
+		Synced: p.noteSynced(bootstraproles.IngressAccount), Drain: p.sockets.drain, Log: p.log,
 	}
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{
@@ -131,7 +152,7 @@ func (p *proxies) serveGateways(ctx context.Context, c *proxyClient) error {
 	return gateway.Run(ctx, gateway.Config{
 		NodeName: p.Node.Name, Class: p.Ingress.GatewayClass, Ranges: slices.Concat(p.ServiceCIDRs, p.ClusterCIDRs()),
 		Client: c, Define: c.Define, Metrics: p.metrics[bootstraproles.GatewayAccount], Record: p.record, Answered: p.answers.Answered,
-		Connections: p.connections, Log: p.log,
+		Connections: p.connections, Listen: p.sockets.listen, Synced: p.noteSynced(bootstraproles.GatewayAccount), Drain: p.sockets.drain, Log: p.log,
 	})
 }
 

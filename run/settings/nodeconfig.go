@@ -62,6 +62,8 @@ type NodeConfig struct {
 	// SeccompDefault gives containers without a seccomp profile that of the runtime, RuntimeDefault, instead of none.
 	// Privileged containers have none in any case. Swap lets burstable Pods use swap.
 	SeccompDefault, Swap bool
+	// AgentMemory bounds the memory of the agent, in bytes; 0 for the default, negative for no bound.
+	AgentMemory int64
 	// ShutdownGrace and ShutdownCritical, or ShutdownBy, are how long Pods have to end when the machine is shut down.
 	ShutdownGrace, ShutdownCritical time.Duration
 	ShutdownBy                      []shutdown.Period
@@ -116,6 +118,15 @@ func nodeSettings() []Setting {
 			Set: on(func(n *NodeConfig, v string) (err error) { n.StaticPods, err = datafolder.Absolute(v); return err })},
 		{Name: "manifest-url", Help: "run static Pods from the manifest at `URL`",
 			Set: on(func(n *NodeConfig, v string) error { n.StaticURL = v; return nil })},
+		{Name: "agent-memory", Help: "let the agent, and the proxy for Ingresses and Gateways in its process, use `AMOUNT` of memory, such as 1Gi; off sets no limit (default a quarter of the machine's memory, from 512Mi to 4Gi)",
+			Set: on(func(n *NodeConfig, v string) (err error) {
+				if v == "off" {
+					n.AgentMemory = -1
+					return nil
+				}
+				n.AgentMemory, err = parseMemory(v)
+				return err
+			})},
 		{Name: "kube-reserved", Help: "reserve `RESOURCE=AMOUNT,...` of the node for this process", Many: true,
 			Set: func(c *Config, vs []string) (err error) {
 				c.Node.KubeReserved, err = parseAmounts(splitLists(vs))

@@ -52,7 +52,7 @@ func settingGroups() []settingGroup {
 			shutdown-grace-period shutdown-grace-period-critical-pods shutdown-grace-period-by-pod-priority`},
 		{"Node: images and logs", `registry-dir max-parallel-image-pulls image-gc-high-threshold image-gc-low-threshold image-credential-provider-config
 			image-credential-provider-bin-dir image-pull-credentials-verification-policy preloaded-images-verification-allowlist container-log-max-size container-log-max-files`},
-		{"Node: resources", `system-reserved kube-reserved reserved-cpus reserved-memory eviction-hard eviction-soft eviction-soft-grace-period memory-swap-behavior
+		{"Node: resources", `system-reserved kube-reserved agent-memory reserved-cpus reserved-memory eviction-hard eviction-soft eviction-soft-grace-period memory-swap-behavior
 			cpu-manager-policy cpu-manager-policy-options memory-manager-policy topology-manager-policy topology-manager-scope`},
 	}
 }

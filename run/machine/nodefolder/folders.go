@@ -91,6 +91,9 @@ type Node struct {
 // First returns the first node of a data folder. Its name is in the settings of the server.
 func First(dataDir, name string) Node { return Node{name, 1, dataDir} }
 
+// LeavingDir returns the folder that an agent of the first node locks when it leaves the node to another one.
+func LeavingDir(dataDir string) string { return filepath.Join(AgentDir(dataDir), "leaving") }
+
 // NetNS returns the path where its network namespace is mounted; empty for the first node, which has that of the machine.
 func (f Node) NetNS() string {
 	if f.Number == 1 {

@@ -21,8 +21,18 @@ func RuntimeConfig(dataDir, bin string, n settings.NodeConfig) runtime.Config {
 	return runtime.Config{
 		DataDir: RuntimeDir(dataDir), BinDir: bin, CNIBinDirs: append([]string{bin, "/opt/cni/bin"}, n.CNIBins...),
 		CNIConfDir: cmp.Or(n.CNIConf, CNIDir(dataDir)), CgroupRoot: cgroup.RootFor(AgentDir(dataDir)),
+		Place:         func(pid int) error { return placeRuntime(dataDir, pid) },
 		SystemdCgroup: n.CgroupDriver == string(cgroup.Systemd), RegistryDirs: n.RegistryDirs,
 	}
+}
+
+// placeRuntime moves a container runtime into the cgroup of the runtime of a data folder.
+func placeRuntime(dataDir string, pid int) error {
+	host, err := cgroup.FindHost()
+	if err != nil {
+		return err
+	}
+	return host.Confine(cgroup.ForRuntime(cgroup.RootFor(AgentDir(dataDir))), pid, 0)
 }
 
 // StoredRuntimeConfig returns the configuration with which the runtime of a node last ran.

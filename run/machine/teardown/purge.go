@@ -17,6 +17,7 @@ import (
 	netpod "proa.dev/network/podnetwork"
 	"proa.dev/network/service"
 	"proa.dev/node"
+	"proa.dev/node/cgroup"
 	"proa.dev/node/netns"
 	"proa.dev/node/runtime"
 	"proa.dev/node/shutdown"
@@ -39,7 +40,7 @@ func PurgeNode(ctx context.Context, dataDir string, log *slog.Logger) error {
 	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(nodefolder.PodNetwork(dataDir, "", log)),
 		purgeServices(dataDir), networkpolicy.Purge(nodefolder.PolicyTable(dataDir)), purgeRoutes(dataDir),
 		purgeDNSAddresses(dataDir))
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, cgroup.RemoveConfined(cgroup.RootFor(dir)))...); err != nil {
 		return err
 	}
 	return os.RemoveAll(dir)

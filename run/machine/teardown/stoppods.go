@@ -98,23 +98,24 @@ func sum(states []shutdown.Progress) (out shutdown.Progress) {
 	return out
 }
 
+// askAgent sends a command to the agent of a data folder.
+func askAgent(ctx context.Context, dataDir, path string) (*http.Response, error) {
+	var d net.Dialer
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return d.DialContext(ctx, "unix", nodefolder.ControlSocket(dataDir))
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	return transport.RoundTrip(request)
+}
+
 // stopNode asks one agent to stop its Pods. The response is nil if the agent does not run, or has ended meanwhile.
 func stopNode(ctx context.Context, dataDir string, limit time.Duration, tell func(shutdown.Progress)) (*http.Response, []string, error) {
-	socket := nodefolder.ControlSocket(dataDir)
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
+	response, err := askAgent(ctx, dataDir, "/stop?limit="+limit.String())
 	if err != nil {
-		return nil, nil, ctx.Err() // no agent listens there
-	}
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-		DisableKeepAlives: true}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent/stop?limit="+limit.String(), http.NoBody)
-	if err != nil {
-		return nil, nil, err
-	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return nil, nil, ctx.Err() // the agent ended before it answered
+		return nil, nil, ctx.Err() // no agent listens there, or it ended before it answered
 	}
 	if response.StatusCode != http.StatusOK {
 		response.Body.Close()
