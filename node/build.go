@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -165,8 +166,13 @@ func (a *Agent) openPods(ctx context.Context) error {
 	a.source = podsource.New(podsource.Config{
 		Node: a.Name, UID: a.nodeUID, Client: a.Client, Folder: a.StaticPods, URL: a.StaticURL, Log: a.Log, IsRunning: a.isHere,
 	})
+	suspects, err := pod.OpenSuspects(a.Dir, time.Now(), a.Log)
+	if err != nil {
+		return fmt.Errorf("see on which Pods the last agent worked: %w", err)
+	}
 	a.pods = pod.New(pod.Config{
-		Client: a.cri, Runtime: a.name, Maker: maker, Cgroups: a.groups, Probes: a.prober,
+		Suspects: suspects,
+		Client:   a.cri, Runtime: a.name, Maker: maker, Cgroups: a.groups, Probes: a.prober,
 		Hooks:  lifecyclehook.New(a.cri, recorder, a.firstIP),
 		Images: a.images, Volumes: a.volumes, Devices: podDevices{a}, Network: a.node.Network, TruncateMessages: container.TruncateMessages,
 		Events: recorder, Statuses: &statusWriter{client: a.Client, mirror: a.source.Mirror},

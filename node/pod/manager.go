@@ -71,6 +71,8 @@ type Config struct {
 	BootTime time.Time
 	// Trace records how long the work on the start of a Pod takes: volumes, sandbox, images, containers. It may be nil.
 	Trace *podtrace.Recorder
+	// Suspects finds out which Pod kills the agent; nil suspects nobody.
+	Suspects *Suspects
 	// Freed is called when a Pod has released what it used; it may be nil.
 	Freed func()
 	// Metrics counts starts and ends of Pods and containers; it may be nil.
@@ -138,6 +140,7 @@ func (m *Manager) startWorker(w *worker) {
 			return
 		}
 		delete(m.workers, w.pod.UID)
+		m.Suspects.Forget(w.pod.UID)
 		m.Metrics.ForgetPod(w.pod.UID)
 		for _, next := range m.workers {
 			if haveSameName(next, w) {
@@ -188,7 +191,8 @@ func haveSameName(a, b *worker) bool { return a.name == b.name }
 
 func (m *Manager) newWorker(p *corev1.Pod) *worker {
 	return &worker{
-		m: m, log: m.Log.With("pod", p.Namespace+"/"+p.Name), pod: p, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name},
+		m: m, log: m.Log.With("pod", p.Namespace+"/"+p.Name), pod: p, uid: p.UID,
+		name:     types.NamespacedName{Namespace: p.Namespace, Name: p.Name},
 		observer: observer{runtime: m.Client, terminationMessage: m.TerminationMessage},
 		wake:     wait.NewSignal(), quit: make(chan struct{}),
 		images: map[string]*image{}, busy: map[string]context.CancelFunc{}, waiting: map[string]fact.Waiting{},

@@ -189,7 +189,7 @@ func (w *worker) pendingResizes(p *corev1.Pod, f *fact.Pod) (change []string, ag
 // resize gives running containers their allotment. The Pod's cgroup is updated first if it grows, so that the
 // containers fit in, and last if it shrinks.
 func (w *worker) resize(ctx context.Context, p *corev1.Pod, f *fact.Pod, names []string) {
-	w.do(ctx, workResize, func(ctx context.Context) func(bool) {
+	w.doNoted(ctx, workResize, func(ctx context.Context) func(bool) {
 		err := w.m.Cgroups.Update(p) // fails if it would shrink below what is in use; then it is repeated below
 		for _, name := range names {
 			c, _ := podstate.FindContainer(p, name)

@@ -31,7 +31,7 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) {
 	if !w.volumes { // later mounts only refresh what the volumes show
 		traced = w.trace(workVolumes, p, hop.Volumes)
 	}
-	w.do(ctx, workVolumes, func(ctx context.Context) func(bool) {
+	w.doNoted(ctx, workVolumes, func(ctx context.Context) func(bool) {
 		err := w.m.Volumes.Mount(ctx, p)
 		traced.EndTry(ctx, err)
 		return func(broken bool) {
@@ -68,7 +68,7 @@ func (w *worker) createSandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, 
 		w.m.Events.Event(event.Pod(p), corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	traced := w.trace(workSandbox, p, hop.Sandbox)
-	w.do(ctx, workSandbox, func(ctx context.Context) func(bool) {
+	w.doNoted(ctx, workSandbox, func(ctx context.Context) func(bool) {
 		err := w.stopAll(ctx, p, f, grace(p, nil), nil)
 		if err == nil {
 			err = w.runSandbox(ctx, p, attempt, traced)
@@ -213,7 +213,7 @@ func (w *worker) start(ctx context.Context, p *corev1.Pod, f *fact.Pod, name str
 	delete(w.pullFailed, name)
 	delete(w.images, name) // the next run checks the image again: its pull policy may be Always
 	traced := w.trace("container "+name, p, hop.Container)
-	w.do(ctx, name, func(ctx context.Context) func(bool) {
+	w.doNoted(ctx, name, func(ctx context.Context) func(bool) {
 		w.m.Metrics.StartContainer(agentmetrics.TypeOf(p, name))
 		err := w.createAndStart(ctx, p, f, newContainer{name: name, image: img.Image, traced: traced})
 		traced.EndTry(ctx, err)

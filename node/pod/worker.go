@@ -31,6 +31,7 @@ type worker struct {
 	log      *slog.Logger
 	observer observer
 	name     types.NamespacedName
+	uid      types.UID
 
 	wake wait.Signal
 	quit chan struct{} // closed when the worker has ended
@@ -60,6 +61,7 @@ type worker struct {
 	backoffRecorded map[string]time.Time // the end of the run after which a BackOff Event was recorded
 	retryAt         time.Time            // when volumes, sandbox or end may be attempted again
 	ending          *ending
+	setAside        bool      // an Event says so
 	finished        bool      // nothing runs, and all resources are released
 	allotted        allotment // what the node has agreed to, nil before the first step
 	given           allotment // what the running containers were given
@@ -139,6 +141,15 @@ func (w *worker) do(ctx context.Context, name string, work func(context.Context)
 	})
 }
 
+// doNoted starts a piece of work that does what the Pod says, and that may be what kills the agent. Ending a Pod is not, so that a Pod
+// that is set aside can be deleted, nor is pulling its images, which containerd does.
+func (w *worker) doNoted(ctx context.Context, name string, work func(context.Context) func(broken bool)) {
+	w.do(ctx, name, func(ctx context.Context) func(bool) {
+		defer w.m.Suspects.begin(ctx, w.uid)()
+		return work(ctx)
+	})
+}
+
 // run reconciles the Pod until it is removed or ctx ends.
 func (w *worker) run(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -201,6 +212,9 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, removed bool, terminat
 	}
 	if w.m.mustWaitForName(w, p) {
 		return again, false // that Pod's worker wakes this one when it ends
+	}
+	if why := w.m.Suspects.SetAside(p.UID, p.Generation); why != "" && order == nil {
+		return w.showSetAside(ctx, p, f, why), false
 	}
 	p = w.allot(p, f)
 	if order != nil {
@@ -369,6 +383,27 @@ func (w *worker) showBackoff(p *corev1.Pod, f *fact.Pod, name string, now time.T
 			name, fact.FullName(p))
 	}
 }
+
+// setAsidePause is how often it is looked whether a Pod that is set aside may be tried again.
+const setAsidePause = time.Minute
+
+// showSetAside shows that the node does not work on a Pod, and records an Event once.
+func (w *worker) showSetAside(ctx context.Context, p *corev1.Pod, f *fact.Pod, why string) time.Duration {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		w.waiting[c.Name] = fact.Waiting{Reason: SetAsideReason, Message: why}
+	}
+	if !w.setAside {
+		w.setAside = true
+		w.m.Events.Event(event.Pod(p), corev1.EventTypeWarning, SetAsideReason, "The Pod is set aside: %s", why)
+	}
+	if err := w.writeStatus(ctx, p, f, nil, false); err != nil {
+		return w.m.Retry
+	}
+	return setAsidePause
+}
+
+// SetAsideReason is the reason of the containers of a Pod that is set aside, and of the Event.
+const SetAsideReason = "SetAside"
 
 // removeOld removes what is not needed any more: all runs but the last two of each container, and sandboxes that have
 // ended. A run that has ended stays for its logs, and the one before it for kubectl logs --previous.

@@ -122,6 +122,9 @@ func (r *Explainer) container(ctx context.Context, p *corev1.Pod, c *corev1.Cont
 		}
 		a.Cause = name + " keeps ending, and is started again after a growing pause; how it ended is not known."
 		return a.Do("kubectl logs %s%s -c %s --previous", p.Name, answer.InNamespace(p.Namespace), c.Name)
+	case "SetAside":
+		a.Cause = name + " is not started, because the Pod is set aside: " + answer.Sentence(w.Message) + "."
+		return a.Do("kubectl describe pod %s%s", p.Name, answer.InNamespace(p.Namespace))
 	case "CreateContainerConfigError":
 		return configError(a, name, w.Message)
 	case "CreateContainerError", "RunContainerError", "StartError", "PreCreateHookError", "PreStartHookError", "PostStartHookError",
