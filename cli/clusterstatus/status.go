@@ -71,6 +71,7 @@ type Status struct {
 	PID          int                        `json:"pid,omitempty"`
 	Agent        string                     `json:"agent,omitempty"` // the node, if the folder is that of an agent alone
 	MemoryBytes  int64                      `json:"memoryBytes,omitempty"`
+	Agents       []agentProcess             `json:"agents,omitempty"`
 	Server       string                     `json:"server,omitempty"`
 	Version      string                     `json:"version,omitempty"`
 	Build        string                     `json:"build,omitempty"` // of the program that runs the server
@@ -121,6 +122,8 @@ func Inspect(ctx context.Context, c localcluster.Cluster) *Status {
 			}
 		}
 	}
+	s.Agents, err = agentsOf(c)
+	problem(err)
 	if !s.Running {
 		problem(notRunning(c))
 		return s
@@ -273,6 +276,9 @@ func (s *Status) print(env *command.Env, format string) error {
 	}
 	if s.Agent != "" {
 		row("agent of node", "%s; \"proa status\" on a server of its cluster shows whether the node is ready", s.Agent)
+	}
+	for _, a := range s.Agents {
+		row("agent of "+a.Node, "%d, %s resident", a.PID, megabytes(a.MemoryBytes))
 	}
 	if s.Server != "" {
 		row("API server", "%s %s", s.Server, s.Version)

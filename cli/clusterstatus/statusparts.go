@@ -12,7 +12,9 @@ import (
 
 	"proa.dev/cli/localcluster"
 	proa "proa.dev/run"
+	"proa.dev/run/datafolder"
 	"proa.dev/run/machine"
+	"proa.dev/run/machine/nodefolder"
 )
 
 // addFailing adds what the server reports to administrators about its own parts: why a check fails, and which parts do
@@ -42,6 +44,31 @@ func (s *Status) addFailing(ctx context.Context, a *localcluster.Access) {
 			}
 		}
 	}
+}
+
+// agentProcess is the process of the agent of a node of this machine.
+type agentProcess struct {
+	Node        string `json:"node"`
+	PID         int    `json:"pid"`
+	MemoryBytes int64  `json:"memoryBytes"`
+}
+
+// agentsOf returns the agents of this machine's nodes that run, whether or not the server does.
+func agentsOf(c localcluster.Cluster) (out []agentProcess, err error) {
+	conf, found, err := c.Config()
+	if err != nil || !found {
+		return nil, err
+	}
+	for _, f := range nodefolder.OfConfig(&conf.Config) {
+		pid, err := datafolder.LockHolder(f.LockDir())
+		if err != nil {
+			return out, err
+		}
+		if pid != 0 {
+			out = append(out, agentProcess{f.Name, pid, residentMemory(pid)})
+		}
+	}
+	return out, nil
 }
 
 // tryNodes checks whether the nodes of this machine work for Pods, by using their DNS and Services. Only root can enter
