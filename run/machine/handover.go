@@ -171,6 +171,13 @@ func (s *sockets) handOver(ctx context.Context, file string) error {
 		return errors.Join(err, l.Close())
 	}
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	defer func() {
+		select {
+		case <-s.replaced:
+		default:
+			_ = os.Remove(file)
+		}
+	}()
 	for {
 		c, err := l.AcceptUnix()
 		if err != nil {

@@ -152,7 +152,8 @@ func (p *proxies) serveGateways(ctx context.Context, c *proxyClient) error {
 	return gateway.Run(ctx, gateway.Config{
 		NodeName: p.Node.Name, Class: p.Ingress.GatewayClass, Ranges: slices.Concat(p.ServiceCIDRs, p.ClusterCIDRs()),
 		Client: c, Define: c.Define, Metrics: p.metrics[bootstraproles.GatewayAccount], Record: p.record, Answered: p.answers.Answered,
-		Connections: p.connections, Listen: p.sockets.listen, Synced: p.noteSynced(bootstraproles.GatewayAccount), Drain: p.sockets.drain, Log: p.log,
+		Connections: p.connections, Listen: p.sockets.listen,
+		Synced: p.noteSynced(bootstraproles.GatewayAccount), Drain: p.sockets.drain, Log: p.log,
 	})
 }
 
