@@ -180,7 +180,7 @@ func removeFiles(l layout, ids []string) error {
 	wrong = errors.Join(wrong, os.Remove(l.lock))
 	if l.run != l.dir {
 		wrong = errors.Join(wrong, mounts.Remove(l.run)) // with the sockets of agents that were killed
-		_ = os.Remove(shortRun) // succeeds only if this was the last
+		_ = os.Remove(shortRun)                          // succeeds only if this was the last
 	}
 	_ = os.Remove(l.dir) // succeeds only if nothing else is in it
 	return wrong
