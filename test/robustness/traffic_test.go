@@ -90,7 +90,7 @@ func (c *traffic) write(ctx context.Context) {
 				c.Errorf("%s: read %q after %d was written", c.server.name, read.Data["n"], counted)
 			}
 		}
-		time.Sleep(20 * time.Millisecond) // so that one client does not take the whole machine
+		time.Sleep(50 * time.Millisecond) // so that one client does not take the whole machine
 	}
 }
 
