@@ -124,7 +124,7 @@ func (r *Explainer) container(ctx context.Context, p *corev1.Pod, c *corev1.Cont
 		return a.Do("kubectl logs %s%s -c %s --previous", p.Name, answer.InNamespace(p.Namespace), c.Name)
 	case "SetAside":
 		a.Cause = name + " is not started, because the Pod is set aside: " + answer.Sentence(w.Message) + "."
-		return a.Do("kubectl describe pod %s%s", p.Name, answer.InNamespace(p.Namespace))
+		return a.Do("change the spec of the Pod, or make another Pod in its place; the message says how an administrator has this one tried again")
 	case "CreateContainerConfigError":
 		return configError(a, name, w.Message)
 	case "CreateContainerError", "RunContainerError", "StartError", "PreCreateHookError", "PreStartHookError", "PostStartHookError",
