@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/hop"
@@ -97,11 +99,12 @@ func (s *Server) store(ctx context.Context, r *Request, obj, old kind.Object, re
 	if obj == nil {
 		return s.erase(ctx, r, old, rev, tx)
 	}
-	w := kv.Write{Key: def.Key(obj.GetNamespace(), obj.GetName()), Rev: rev, TTL: def.TTL, UseReserve: usesReserve(r.User, obj)}
+	w := kv.Write{Key: def.Key(obj.GetNamespace(), obj.GetName()), Rev: rev, TTL: def.TTL}
 	var err error
 	if w.Value, err = s.State.Codec.Store(def, obj); err != nil {
 		return nil, 0, err
 	}
+	w.UseReserve = s.usesReserve(r.User, def, obj, old, &w)
 	if old != nil && len(tx.writes) == 0 {
 		unchanged, err := s.isUnchanged(ctx, def, w, old)
 		if err != nil {
@@ -157,11 +160,31 @@ func (s *Server) store(ctx context.Context, r *Request, obj, old kind.Object, re
 	return out, at, err
 }
 
-// usesReserve says that a write may use the space that is kept free on a disk that is nearly full: it is part of a
-// deletion, such as setting the deletion timestamp and removing a finalizer, or the server itself needs it to start.
-func usesReserve(who user.Info, obj kind.Object) bool {
-	return obj.GetDeletionTimestamp() != nil || who != nil && who.GetName() == user.APIServerUser
+// usesReserve reports whether a write may use the space that is kept free on a disk that is nearly full: it begins a deletion or removes
+// finalizers, or a controller or a node makes it on an object that is being deleted, or the server itself needs it to start. Users may keep
+// an object that is being deleted for as long as they like, and what else they write to it is ordinary.
+func (s *Server) usesReserve(who user.Info, def *kind.Def, obj, old kind.Object, w *kv.Write) bool {
+	var groups []string
+	if who != nil {
+		if who.GetName() == user.APIServerUser {
+			return true
+		}
+		groups = who.GetGroups()
+	}
+	switch {
+	case obj.GetDeletionTimestamp() == nil:
+		return false
+	case old == nil || old.GetDeletionTimestamp() == nil:
+		return true
+	case len(obj.GetFinalizers()) < len(old.GetFinalizers()):
+		size, known := s.State.StoredSize(def, w.Key, w.Rev)
+		return !known || len(w.Value) <= size
+	}
+	return slices.Contains(groups, user.NodesGroup) || slices.Contains(groups, systemAccounts)
 }
+
+// systemAccounts is the group of the controllers of the server, among other service accounts of the system.
+const systemAccounts = "system:serviceaccounts:" + metav1.NamespaceSystem
 
 // erase commits the deletion of an object, and gives back its claims.
 func (s *Server) erase(ctx context.Context, r *Request, old kind.Object, rev int64, tx *transaction) (kind.Object, int64, error) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -52,7 +53,21 @@ func TestFullDiskAcceptsDeletions(t *testing.T) {
 	if err != nil || marked.GetDeletionTimestamp() == nil {
 		t.Fatalf("what has a finalizer is %v, %v", marked, err)
 	}
-	done := marked.DeepCopyObject().(kind.Object)
+	used := marked.DeepCopyObject().(*corev1.ConfigMap)
+	used.Data = map[string]string{"still": "used"}
+	if _, err := c.Update(t.Context(), configMapsResource(), used, ""); err == nil {
+		t.Error("what is being deleted can still be used to write")
+	}
+	for _, group := range []string{user.NodesGroup, "system:serviceaccounts:kube-system"} {
+		used.Data["by"] = group
+		system := r.Client(&user.DefaultInfo{Name: "system:some", Groups: []string{group, user.SystemPrivilegedGroup}})
+		o, err := system.Update(t.Context(), configMapsResource(), used, "")
+		if err != nil {
+			t.Fatalf("%s: %v", group, err)
+		}
+		used = o.DeepCopyObject().(*corev1.ConfigMap)
+	}
+	done := used.DeepCopyObject().(kind.Object)
 	done.SetFinalizers(nil)
 	if _, err := c.Update(t.Context(), configMapsResource(), done, ""); err != nil {
 		t.Errorf("remove the finalizer: %v", err)
