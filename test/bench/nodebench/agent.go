@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,7 +66,25 @@ func startAgent(bin string) agentStart {
 			}
 			return ground.Unmount(s.Dir())
 		}
-		return s, s.Pids()[0], clean, nil
+		pid, err := agentPID(ctx, s.Data)
+		if err != nil {
+			return nil, 0, nil, errors.Join(err, clean(ctx))
+		}
+		return s, pid, clean, nil
+	}
+}
+
+// agentPID waits for the agent that a server starts for its first node, and returns its process.
+func agentPID(ctx context.Context, data string) (int, error) {
+	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	for {
+		if text, err := os.ReadFile(filepath.Join(data, "node", "server.pid")); err == nil && len(text) > 0 {
+			return strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		if err := wait.Sleep(ctx, 10*time.Millisecond); err != nil {
+			return 0, fmt.Errorf("the server has started no agent: %w", err)
+		}
 	}
 }
 
