@@ -40,6 +40,9 @@ type Config struct {
 	Source Source
 	// Decode makes the object of a stored pair; its resourceVersion is the pair's revision.
 	Decode func(kv.Pair) (kind.Object, error)
+	// DecodeAll does so for several pairs, in their order, until ctx ends. It is for objects that are decoded by another service, such
+	// as a conversion webhook, which is called once for many of them. If it is nil, Decode is called for each pair.
+	DecodeAll func(ctx context.Context, pairs []kv.Pair) []kind.Loaded
 	// Index returns a value that watchers often select by, such as the node of a Pod. A change is then only matched
 	// against the watchers of its value. nil for none.
 	Index func(kind.Object) string
@@ -151,7 +154,9 @@ func (c *Cache) fill(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, context.Cause(ctx))
 		}
-		c.apply(batch)
+		if err := c.apply(ctx, batch); err != nil {
+			return err
+		}
 	}
 	return context.Cause(ctx)
 }
@@ -177,11 +182,11 @@ func (c *Cache) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, p := range page.Pairs {
-			if e, err := c.entry(p); err == nil {
-				tree.ReplaceOrInsert(e)
+		for i, d := range c.entries(ctx, page.Pairs) {
+			if d.err == nil {
+				tree.ReplaceOrInsert(d.entry)
 			} else {
-				lost[p.Key] = &unreadable{err: err}
+				lost[page.Pairs[i].Key] = &unreadable{err: d.err}
 			}
 		}
 		r.Rev = page.Rev
@@ -242,13 +247,39 @@ func (c *Cache) entry(p kv.Pair) (*Entry, error) {
 	return c.newEntry(p, obj), nil
 }
 
-// entryOfWrite returns the entry of a pair that was just written. If its writer has offered the decoded object, the
-// pair is not decoded again.
-func (c *Cache) entryOfWrite(p kv.Pair) (*Entry, error) {
-	if obj, ok := c.offers.take(p); ok {
-		return c.newEntry(p, obj), nil
+// decodedEntry is the entry of a pair, or the reason why the pair cannot be decoded.
+type decodedEntry struct {
+	entry *Entry
+	err   error
+}
+
+// decodedAlone is how many pairs are decoded by one goroutine; more are shared out over the processors.
+const decodedAlone = 64
+
+// entries decodes pairs, in their order.
+func (c *Cache) entries(ctx context.Context, pairs []kv.Pair) []decodedEntry {
+	out := make([]decodedEntry, len(pairs))
+	if c.DecodeAll != nil && len(pairs) > 0 {
+		for i, l := range c.DecodeAll(ctx, pairs) {
+			if out[i].err = l.Err; l.Err == nil {
+				out[i].entry = c.newEntry(pairs[i], l.Object)
+			}
+		}
+		return out
 	}
-	return c.entry(p)
+	decode := func(from, to int) {
+		for i := from; i < to; i++ {
+			out[i].entry, out[i].err = c.entry(pairs[i])
+		}
+	}
+	var wg sync.WaitGroup
+	part := max(decodedAlone, (len(pairs)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := part; from < len(pairs); from += part {
+		wg.Go(func() { decode(from, min(from+part, len(pairs))) })
+	}
+	decode(0, min(part, len(pairs)))
+	wg.Wait()
+	return out
 }
 
 // maxApplied is how many changes are applied at once. Readers wait for a revision, so that a long batch must not make all
@@ -256,7 +287,7 @@ func (c *Cache) entryOfWrite(p kv.Pair) (*Entry, error) {
 const maxApplied = 512
 
 // apply applies a batch of changes to the cache and sends it to the watchers.
-func (c *Cache) apply(b kv.Batch) {
+func (c *Cache) apply(ctx context.Context, b kv.Batch) error {
 	for len(b.Changes) > maxApplied {
 		n := maxApplied
 		for n < len(b.Changes) && b.Changes[n].Rev == b.Changes[n-1].Rev { // the changes of a revision are seen together
@@ -265,18 +296,23 @@ func (c *Cache) apply(b kv.Batch) {
 		if n == len(b.Changes) {
 			break
 		}
-		c.applyPart(kv.Batch{Changes: b.Changes[:n], Rev: b.Changes[n-1].Rev})
+		if err := c.applyPart(ctx, kv.Batch{Changes: b.Changes[:n], Rev: b.Changes[n-1].Rev}); err != nil {
+			return err
+		}
 		b.Changes = b.Changes[n:]
 	}
-	c.applyPart(b)
+	return c.applyPart(ctx, b)
 }
 
-// applyPart applies some changes under one lock.
-func (c *Cache) applyPart(b kv.Batch) {
+// applyPart applies some changes under one lock. If ctx ends before they are decoded, it applies none: the cache reads them again.
+func (c *Cache) applyPart(ctx context.Context, b kv.Batch) error {
 	rereads := c.rereads.Load()
-	events := c.events(b.Changes)
+	events := c.events(ctx, b.Changes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	for _, ev := range events {
 		if c.applyEvent(ev) {
 			c.changes.Add(1)
@@ -287,38 +323,33 @@ func (c *Cache) applyPart(b kv.Batch) {
 	c.failed = nil
 	c.advance(b.Rev)
 	c.rereadIfMissed(rereads)
+	return nil
 }
 
-// decodedAlone is how many changes are decoded by one goroutine; more are shared out over the processors.
-const decodedAlone = 64
-
-// events returns the changes as events with decoded objects, in their order.
-func (c *Cache) events(changes []kv.Change) []*Event {
+// events returns the changes as events with decoded objects, in their order. An object that its writer has offered is not decoded
+// again.
+func (c *Cache) events(ctx context.Context, changes []kv.Change) []*Event {
 	out := make([]*Event, len(changes))
-	decode := func(from, to int) {
-		for i, ch := range changes[from:to] {
-			out[from+i] = c.event(&ch)
+	var pairs []kv.Pair
+	var decoded []*Event // for the pairs
+	for i := range changes {
+		ch := &changes[i]
+		ev := &Event{Type: Modified, Rev: ch.Rev, Now: &Entry{Key: ch.Key, Rev: ch.Rev}}
+		out[i] = ev
+		if ch.Delete {
+			ev.Type = Deleted
+		} else if obj, ok := c.offers.take(ch.Pair); ok {
+			ev.Now = c.newEntry(ch.Pair, obj)
+		} else {
+			pairs, decoded = append(pairs, ch.Pair), append(decoded, ev)
 		}
 	}
-	var wg sync.WaitGroup
-	part := max(decodedAlone, (len(changes)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
-	for from := part; from < len(changes); from += part {
-		wg.Go(func() { decode(from, min(from+part, len(changes))) })
+	for i, d := range c.entries(ctx, pairs) {
+		if decoded[i].unreadable = d.err; d.err == nil {
+			decoded[i].Now = d.entry
+		}
 	}
-	decode(0, min(part, len(changes)))
-	wg.Wait()
 	return out
-}
-
-// event returns a change as an event with the decoded object.
-func (c *Cache) event(ch *kv.Change) *Event {
-	ev := &Event{Type: Modified, Rev: ch.Rev}
-	if ch.Delete {
-		ev.Type, ev.Now = Deleted, &Entry{Key: ch.Key, Rev: ch.Rev}
-	} else if ev.Now, ev.unreadable = c.entryOfWrite(ch.Pair); ev.unreadable != nil {
-		ev.Now = &Entry{Key: ch.Key, Rev: ch.Rev}
-	}
-	return ev
 }
 
 // applyEvent applies an event to the tree and fills in the previous state of the object. It returns false if there is

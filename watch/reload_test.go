@@ -3,6 +3,7 @@ package watch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -90,4 +91,55 @@ func TestRereadWhileAWriteIsDecoded(t *testing.T) {
 	if _, found := c.Get(w.def.Key("ns", "a")); !found {
 		t.Error("it is not read again:", c.UnreadableKeys(""))
 	}
+}
+
+// TestObjectsAreDecodedTogether checks that a cache decodes all objects of a load, of a retry and of a batch of changes with one call,
+// tries a single object first when it retries, and retries an object without those whose names begin like its own.
+func TestObjectsAreDecodedTogether(t *testing.T) {
+	w := newCacheTest(t)
+	for _, name := range []string{"a", "ab", "ac", "b"} {
+		w.put(name, 0)
+	}
+	var mu sync.Mutex
+	var calls []int
+	locked := true
+	c := watch.New(watch.Config{Prefix: w.def.Prefix(), Source: w.store, Log: slog.New(slog.DiscardHandler),
+		DecodeAll: func(_ context.Context, pairs []kv.Pair) []kind.Loaded {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, len(pairs))
+			out := make([]kind.Loaded, len(pairs))
+			for i, p := range pairs {
+				if out[i].Object, out[i].Err = w.codec.Load(w.def, p); locked {
+					out[i].Err = errors.New("locked")
+				}
+			}
+			return out
+		}})
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { c.Run(ctx) })
+	t.Cleanup(func() { stop(); wg.Wait() })
+	if err := c.WaitUntilFresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, locks bool, unreadable int, want string, act func() error) {
+		t.Helper()
+		mu.Lock()
+		locked = locks
+		mu.Unlock()
+		if err := act(); (err != nil) != locks {
+			t.Errorf("%s: %v", what, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if got := fmt.Sprint(calls); got != want || len(c.UnreadableKeys(w.def.Prefix())) != unreadable {
+			t.Errorf("%s: decoded %s at a time, %d cannot be, want %s and %d", what, got, len(c.UnreadableKeys("")), want, unreadable)
+		}
+		calls = nil
+	}
+	check("load", false, 4, "[4]", func() error { return nil })
+	check("a retry that fails", true, 4, "[1]", func() error { return c.Retry(t.Context(), w.def.Prefix()) })
+	check("a retry of one", false, 3, "[1]", func() error { return c.Retry(t.Context(), w.def.Key("ns", "a")) })
+	check("a retry of all", false, 0, "[1 2]", func() error { return c.Retry(t.Context(), w.def.Prefix()) })
 }

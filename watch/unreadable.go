@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"proa.dev/kv"
 )
 
 // unreadable is a stored object that cannot be decoded.
@@ -74,14 +76,18 @@ func (c *Cache) Unreadable(key string) error {
 	return nil
 }
 
-// UnreadableKeys returns the keys under a prefix whose objects cannot be decoded, in order.
+// UnreadableKeys returns the keys under a prefix whose objects cannot be decoded, in order. A prefix that does not end with a slash
+// is the key of one object.
 func (c *Cache) UnreadableKeys(prefix string) []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if len(c.unreadable) == 0 {
 		return nil
 	}
-	keys := slices.DeleteFunc(slices.Collect(maps.Keys(c.unreadable)), func(k string) bool { return !strings.HasPrefix(k, prefix) })
+	exact := prefix != "" && !strings.HasSuffix(prefix, "/")
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(c.unreadable)), func(k string) bool {
+		return !strings.HasPrefix(k, prefix) || exact && k != prefix
+	})
 	slices.Sort(keys)
 	return keys
 }
@@ -89,25 +95,49 @@ func (c *Cache) UnreadableKeys(prefix string) []string {
 // Retry tries to decode the unreadable objects with a prefix again, and returns the first error. It is for objects
 // whose decoding needs another service, such as a conversion webhook, which may work again. Watchers are ended and have
 // to list again.
+//
+// The first object is decoded alone: while the service does not work, a retry costs it one request.
 func (c *Cache) Retry(ctx context.Context, prefix string) error {
-	for _, key := range c.UnreadableKeys(prefix) {
+	keys := c.UnreadableKeys(prefix)
+	for n := 1; len(keys) > 0; n = maxApplied {
+		done, err := c.retryKeys(ctx, keys[:min(n, len(keys))])
+		if err != nil {
+			return err
+		}
+		keys = keys[done:]
+	}
+	return nil
+}
+
+// maxRetried bounds the bytes of stored objects that are decoded again at once.
+const maxRetried = 8 << 20
+
+// retryKeys decodes the objects with the first of these keys again, and returns how many and the first error.
+func (c *Cache) retryKeys(ctx context.Context, keys []string) (done int, first error) {
+	var pairs []kv.Pair
+	var before []*unreadable
+	for size := 0; done < len(keys) && size < maxRetried; done++ {
+		key := keys[done]
 		c.mu.RLock()
 		u := c.unreadable[key]
 		c.mu.RUnlock()
 		p, found, err := c.Source.Get(ctx, key)
 		if err != nil {
-			return err
+			return done, err
 		}
-		if u == nil || !found { // it was written or deleted meanwhile; the watch delivers that
-			continue
+		if u != nil && found { // otherwise it was written or deleted meanwhile; the watch delivers that
+			pairs, before = append(pairs, p), append(before, u)
+			size += len(p.Value)
 		}
-		e, err := c.entry(p)
-		if err != nil {
-			return err
-		}
-		c.addReadable(key, u, e)
 	}
-	return nil
+	for i, d := range c.entries(ctx, pairs) {
+		if d.err == nil {
+			c.addReadable(pairs[i].Key, before[i], d.entry)
+		} else if first == nil {
+			first = d.err
+		}
+	}
+	return done, first
 }
 
 // addReadable adds an object to the cache that can be decoded now, unless it was changed meanwhile.

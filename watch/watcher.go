@@ -240,7 +240,7 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 		}
 		for _, ch := range b.Changes {
 			ev, err := c.pastEvent(ch, last)
-			if err != nil {
+			if err != nil || ctx.Err() != nil { // decoding may have taken too long
 				return errCannotResume
 			}
 			if ev == nil {

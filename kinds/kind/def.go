@@ -65,6 +65,14 @@ type Def struct {
 	// Load decodes a stored object and Store encodes one, both without its resourceVersion. Store does not change the object.
 	Load  func(value []byte) (Object, error)
 	Store func(obj Object) ([]byte, error)
+	// LoadAll decodes stored objects as Load does, with one request to a conversion webhook for many of them. It stops when ctx ends.
+	LoadAll func(ctx context.Context, values [][]byte) []Loaded
+}
+
+// Loaded is a decoded object, or the reason why it cannot be decoded.
+type Loaded struct {
+	Object Object
+	Err    error
 }
 
 // ListKindName returns the kind of a list of objects.

@@ -96,14 +96,15 @@ func (c *Reader) pageAt(ctx context.Context, q *Query, rev int64, from string, i
 		if full = !held; full && (o.Limit == 0 || len(l.Items) == 0) { // a page may be shorter than its limit, but not empty
 			return nil, apistatus.TooManyRequests()
 		}
-		for _, p := range page.Pairs {
-			e, err := c.state.Entry(def, p)
+		for i, loaded := range c.state.Codec.LoadAll(ctx, def, page.Pairs) {
+			p := &page.Pairs[i]
 			at.From = p.Key + "\x00"
 			rest--
-			if err != nil {
+			if loaded.Err != nil {
 				unreadable = append(unreadable, p.Key)
 				continue
 			}
+			e := watch.NewEntry(p.Key, loaded.Object, p.Rev)
 			if keep == nil || keep(e.Outline()) {
 				l.Items = append(l.Items, e)
 			}

@@ -132,7 +132,7 @@ func (v *version) describe() *kind.Def {
 		ListKind:  names.ListKind,
 		HasStatus: v.hasStatus(), JSONOnly: true,
 		New:     func() kind.Object { return v.empty() },
-		Default: v.setDefaults, Coerce: v.coerceObject, Load: v.load, Store: v.store, Convert: v.resource.convert,
+		Default: v.setDefaults, Coerce: v.coerceObject, Load: v.load, LoadAll: v.loadAll, Store: v.store, Convert: v.resource.convert,
 		Prepare: v.prepare, Validate: v.validate, Warn: warnFinalizers,
 	}
 	if d.Spec.Scope == apiextensionsv1.ClusterScoped {

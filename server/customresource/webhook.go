@@ -19,10 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/kinds/kind"
 )
 
-// conversionTimeout limits how long a conversion webhook may take.
-const conversionTimeout = 30 * time.Second
+const (
+	// conversionTimeout limits how long a conversion webhook may take for all objects that are converted together.
+	conversionTimeout = 30 * time.Second
+	// A review has at most maxReviewed objects, of maxReviewBytes together unless a single object is larger.
+	maxReviewed, maxReviewBytes = 500, 2 << 20
+)
 
 // webhook returns the conversion webhook; nil if versions differ by name only.
 func (r *Resource) webhook() *apiextensionsv1.WebhookConversion {
@@ -36,30 +42,83 @@ func (r *Resource) webhook() *apiextensionsv1.WebhookConversion {
 // ConvertsByWebhook reports whether objects of other versions cannot be read while a webhook does not respond.
 func (r *Resource) ConvertsByWebhook() bool { return r.webhook() != nil }
 
-// convertByWebhook converts an object by the webhook.
-func (r *Resource) convertByWebhook(ctx context.Context, hook *apiextensionsv1.WebhookConversion, u *unstructured.Unstructured,
-	to schema.GroupVersion) (*unstructured.Unstructured, error) {
-	from := u.GroupVersionKind()
-	if r.call == nil || hook.ClientConfig == nil {
+// conversion is the conversion of some objects by a webhook.
+type conversion struct {
+	hook     *apiextensionsv1.WebhookConversion
+	to       schema.GroupVersion
+	deadline time.Time // for all of them
+}
+
+// convertByWebhook converts objects by the webhook, many with one review, and sets out, which has a place for each.
+func (r *Resource) convertByWebhook(ctx context.Context, c *conversion, objects []*unstructured.Unstructured, out []kind.Loaded) {
+	var encoded []runtime.RawExtension
+	begin, size := 0, 0
+	for i, u := range objects {
+		raw, err := u.MarshalJSON()
+		if err != nil { // unexpected: all have a kind
+			for j := range out {
+				out[j].Err = err
+			}
+			return
+		}
+		if len(encoded) > 0 && (len(encoded) == maxReviewed || size+len(raw) > maxReviewBytes) {
+			r.review(ctx, c, objects[begin:i], encoded, out[begin:i])
+			encoded, begin, size = nil, i, 0
+		}
+		encoded, size = append(encoded, runtime.RawExtension{Raw: raw}), size+len(raw)
+	}
+	r.review(ctx, c, objects[begin:], encoded, out[begin:])
+}
+
+// review converts objects with one review. If the webhook rejects the review as a whole, its halves are reviewed, because the objects
+// of a list and of a watch have nothing to do with each other: those that cannot be converted must not hide the others.
+func (r *Resource) review(ctx context.Context, c *conversion, objects []*unstructured.Unstructured, encoded []runtime.RawExtension,
+	out []kind.Loaded) {
+	converted, err := r.sendReview(ctx, c, objects[0].GroupVersionKind(), encoded)
+	if _, answered := errors.AsType[*responseError](err); answered && len(objects) > 1 {
+		half := len(objects) / 2
+		r.review(ctx, c, objects[:half], encoded[:half], out[:half])
+		r.review(ctx, c, objects[half:], encoded[half:], out[half:])
+		return
+	}
+	for i, u := range objects {
+		if err != nil {
+			out[i].Err = err
+		} else if o, wrong := readConverted(u, &converted[i], i, c.to); wrong != nil {
+			out[i].Err = &responseError{wrong, u.GroupVersionKind()}
+		} else {
+			out[i].Object = o
+		}
+	}
+}
+
+// sendReview calls the webhook and returns as many objects as were sent.
+func (r *Resource) sendReview(ctx context.Context, c *conversion, from schema.GroupVersionKind, objects []runtime.RawExtension) (
+	[]runtime.RawExtension, error) {
+	if r.call == nil || c.hook.ClientConfig == nil {
 		return nil, fmt.Errorf("conversion webhook for %v failed: this server cannot reach webhooks", from)
 	}
 	uid := types.UID(uuid.NewString())
-	body, err := reviewOf(hook.ConversionReviewVersions, u, to, uid)
+	body, err := reviewOf(c.hook.ConversionReviewVersions, objects, c.to, uid)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := r.callWebhook(ctx, hook.ClientConfig, body)
+	answer, err := r.callWebhook(ctx, c.deadline, c.hook.ClientConfig, body)
 	if err != nil && isConnectionError(err) {
 		return nil, fmt.Errorf("conversion webhook for %v failed: %w", from, err)
+	}
+	var converted []runtime.RawExtension
+	if err == nil {
+		converted, err = readReview(answer, uid)
 	}
 	if err != nil {
 		return nil, &responseError{fmt.Errorf("conversion webhook for %v failed: %w", from, err), from}
 	}
-	out, err := readConverted(u, answer, uid, to)
-	if err != nil {
+	if len(converted) != len(objects) {
+		err = fmt.Errorf("conversion webhook for %v returned %d objects, expected %d", from, len(converted), len(objects))
 		return nil, &responseError{err, from}
 	}
-	return out, nil
+	return converted, nil
 }
 
 // isConnectionError reports whether an error is about the connection to a webhook, and not about its response.
@@ -85,21 +144,15 @@ func (e *responseError) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprintf("conversion webhook for %v failed: it answered with an error or something unexpected", e.from))
 }
 
-// readConverted returns the converted object in the response of a webhook.
-func readConverted(u *unstructured.Unstructured, answer []byte, uid types.UID, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+// readConverted returns the object that a webhook has made of u. index is its place in the response.
+func readConverted(u *unstructured.Unstructured, converted *runtime.RawExtension, index int, to schema.GroupVersion) (
+	*unstructured.Unstructured, error) {
 	from := u.GroupVersionKind()
-	objects, err := readReview(answer, uid)
-	if err != nil {
-		return nil, fmt.Errorf("conversion webhook for %v failed: %w", from, err)
-	}
-	if len(objects) != 1 {
-		return nil, fmt.Errorf("conversion webhook for %v returned %d objects, expected %d", from, len(objects), 1)
-	}
 	out := &unstructured.Unstructured{}
-	if err := out.UnmarshalJSON(objects[0].Raw); err != nil {
-		return nil, fmt.Errorf("conversion webhook for %v returned invalid object at index 0: %w", from, err)
+	if err := out.UnmarshalJSON(converted.Raw); err != nil {
+		return nil, fmt.Errorf("conversion webhook for %v returned invalid object at index %d: %w", from, index, err)
 	}
-	if err := checkConverted(u, out, to); err != nil {
+	if err := checkConverted(u, out, index, to); err != nil {
 		return nil, fmt.Errorf("conversion webhook for %v returned invalid %w", from, err)
 	}
 	return out, restoreMeta(u, out)
@@ -116,8 +169,9 @@ type breaker struct {
 // timeout, not a thousand.
 const breakerPause = time.Second
 
-// callWebhook sends a review to the webhook, unless the webhook has just timed out.
-func (r *Resource) callWebhook(ctx context.Context, config *apiextensionsv1.WebhookClientConfig, body []byte) ([]byte, error) {
+// callWebhook sends a review to the webhook, unless the webhook has just timed out, and waits for the response until deadline.
+func (r *Resource) callWebhook(ctx context.Context, deadline time.Time, config *apiextensionsv1.WebhookClientConfig,
+	body []byte) ([]byte, error) {
 	p := &r.breaker
 	p.mu.Lock()
 	until, last := p.until, p.err
@@ -125,7 +179,7 @@ func (r *Resource) callWebhook(ctx context.Context, config *apiextensionsv1.Webh
 	if time.Now().Before(until) {
 		return nil, last
 	}
-	limited, stop := context.WithTimeout(ctx, conversionTimeout)
+	limited, stop := context.WithDeadline(ctx, deadline)
 	defer stop()
 	answer, err := r.call(limited, config, body)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
@@ -140,7 +194,7 @@ func (r *Resource) callWebhook(ctx context.Context, config *apiextensionsv1.Webh
 const maxReason = 4 << 10
 
 // reviewOf returns the review for a webhook, in the first version that both sides know.
-func reviewOf(known []string, u *unstructured.Unstructured, to schema.GroupVersion, uid types.UID) ([]byte, error) {
+func reviewOf(known []string, objects []runtime.RawExtension, to schema.GroupVersion, uid types.UID) ([]byte, error) {
 	version := ""
 	for _, v := range known {
 		if v == "v1" || v == "v1beta1" {
@@ -151,13 +205,9 @@ func reviewOf(known []string, u *unstructured.Unstructured, to schema.GroupVersi
 	if version == "" {
 		return nil, errors.New("no supported conversion review versions")
 	}
-	raw, err := u.MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
 	return json.Marshal(apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.GroupName + "/" + version, Kind: "ConversionReview"},
-		Request:  &apiextensionsv1.ConversionRequest{UID: uid, DesiredAPIVersion: to.String(), Objects: []runtime.RawExtension{{Raw: raw}}},
+		Request:  &apiextensionsv1.ConversionRequest{UID: uid, DesiredAPIVersion: to.String(), Objects: objects},
 	})
 }
 
@@ -187,13 +237,13 @@ func readReview(answer []byte, uid types.UID) ([]runtime.RawExtension, error) {
 }
 
 // checkConverted checks what a webhook must not change.
-func checkConverted(in, out *unstructured.Unstructured, to schema.GroupVersion) error {
+func checkConverted(in, out *unstructured.Unstructured, index int, to schema.GroupVersion) error {
 	got := out.GroupVersionKind()
 	switch {
 	case got.GroupVersion() != to:
-		return fmt.Errorf("object at index 0: invalid groupVersion (expected %v, received %v)", to, got.GroupVersion())
+		return fmt.Errorf("object at index %d: invalid groupVersion (expected %v, received %v)", index, to, got.GroupVersion())
 	case got.Kind != in.GetKind():
-		return fmt.Errorf("object at index 0: invalid kind (expected %v, received %v)", in.GetKind(), got.Kind)
+		return fmt.Errorf("object at index %d: invalid kind (expected %v, received %v)", index, in.GetKind(), got.Kind)
 	case out.GetName() != in.GetName():
 		return fmt.Errorf("object: must have the same name: %v != %v", in.GetName(), out.GetName())
 	case out.GetNamespace() != in.GetNamespace():

@@ -127,13 +127,16 @@ func newFaultyConverter(t *testing.T) *faultyConverter {
 			return
 		}
 		review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
-		u := &unstructured.Unstructured{}
-		if err := u.UnmarshalJSON(review.Request.Objects[0].Raw); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+		u := &unstructured.Unstructured{} // the last one
+		for _, raw := range review.Request.Objects {
+			u = &unstructured.Unstructured{}
+			if err := u.UnmarshalJSON(raw.Raw); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			u.SetAPIVersion(review.Request.DesiredAPIVersion)
+			review.Response.ConvertedObjects = append(review.Response.ConvertedObjects, runtime.RawExtension{Object: u})
 		}
-		u.SetAPIVersion(review.Request.DesiredAPIVersion)
-		review.Response.ConvertedObjects = []runtime.RawExtension{{Object: u}}
 		if respond := l.respond.Load(); respond != nil && (*respond)(w, u, &review) {
 			return
 		}

@@ -60,12 +60,12 @@ func (s *State) listStored(ctx context.Context, def *kind.Def, prefix string) (o
 		if err != nil {
 			return nil, apistatus.FromStore(err)
 		}
-		for _, p := range page.Pairs {
-			e, err := s.Entry(def, p)
-			if err != nil {
-				return nil, apistatus.FromStore(err)
+		for i, l := range s.Codec.LoadAll(ctx, def, page.Pairs) {
+			if l.Err != nil {
+				return nil, apistatus.FromStore(l.Err)
 			}
-			out = append(out, e)
+			p := &page.Pairs[i]
+			out = append(out, watch.NewEntry(p.Key, l.Object, p.Rev))
 			r.From = p.Key + "\x00"
 		}
 		if r.Rev = page.Rev; int64(len(page.Pairs)) < r.Limit {

@@ -160,6 +160,9 @@ func (s *State) Cache(def *kind.Def) *watch.Cache {
 	}
 	if def.Load != nil { // the cache stays when the definition changes
 		config.Decode = func(p kv.Pair) (kind.Object, error) { return s.Codec.Load(s.currentDef(def), p) }
+		config.DecodeAll = func(ctx context.Context, pairs []kv.Pair) []kind.Loaded {
+			return s.Codec.LoadAll(ctx, s.currentDef(def), pairs)
+		}
 	}
 	if def.IndexField != "" {
 		config.Index = def.Fields[def.IndexField]

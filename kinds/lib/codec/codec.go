@@ -4,6 +4,7 @@ package codec
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -254,6 +255,33 @@ func (c *Codec) Load(def *kind.Def, p kv.Pair) (kind.Object, error) {
 		return nil, kv.NewUnreadable(p, p.Err)
 	}
 	obj, err := load(def, p.Value)
+	return c.loaded(def, p, obj, err)
+}
+
+// LoadAll decodes stored values as Load does, and uses the definition's LoadAll if it has one.
+func (c *Codec) LoadAll(ctx context.Context, def *kind.Def, pairs []kv.Pair) []kind.Loaded {
+	out := make([]kind.Loaded, len(pairs))
+	var values [][]byte
+	var places []int // of the values in pairs
+	for i, p := range pairs {
+		if p.Err != nil || def.LoadAll == nil {
+			out[i].Object, out[i].Err = c.Load(def, p)
+			continue
+		}
+		values, places = append(values, p.Value), append(places, i)
+	}
+	if len(values) == 0 {
+		return out
+	}
+	for j, l := range def.LoadAll(ctx, values) {
+		i := places[j]
+		out[i].Object, out[i].Err = c.loaded(def, pairs[i], l.Object, l.Err)
+	}
+	return out
+}
+
+// loaded completes an object that was decoded from a pair.
+func (c *Codec) loaded(def *kind.Def, p kv.Pair, obj kind.Object, err error) (kind.Object, error) {
 	if err != nil {
 		if def.Confidential {
 			err = errors.New("the stored value is damaged") // the error of the decoder may quote it
