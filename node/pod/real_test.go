@@ -93,8 +93,11 @@ func startManager(t *testing.T) *testManager {
 		Cgroups: fakeCgroups(config.CgroupRoot),
 		Probes:  b, Hooks: noop{}, Events: b, Statuses: b,
 		TerminationMessage: func(*cri.ContainerStatus) string { return "" },
-		HostIPs:            func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
-		Logs:               b.logs, Log: log, Trace: podtrace.New("n", b.records.Update),
+		PathExpander: func([]*cri.KeyValue) func(string) (string, error) {
+			return func(path string) (string, error) { return path, nil }
+		},
+		HostIPs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
+		Logs:    b.logs, Log: log, Trace: podtrace.New("n", b.records.Update),
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
