@@ -15,6 +15,7 @@ import (
 	"proa.dev/kv"
 	"proa.dev/server/apistatus"
 	"proa.dev/server/deletion"
+	"proa.dev/server/state"
 )
 
 // commit is hop 7: one compare-and-swap transaction with the object and everything that belongs to the write, such as
@@ -115,12 +116,12 @@ func (s *Server) store(ctx context.Context, r *Request, obj, old kind.Object, re
 			return out, rev, err // nothing changes, nothing is written
 		}
 	}
-	reserved, err := s.reserveNamespaceBytes(def, obj, old, &w)
+	reserved, err := s.reserveNamespaceBytes(r.User, def, obj, old, &w)
 	if err != nil {
 		return nil, 0, err
 	}
 	if reserved > 0 {
-		defer s.State.ReleaseBytes(obj.GetNamespace(), reserved)
+		defer s.State.ReleaseBytes(state.Accounted(def, obj.GetNamespace()), reserved)
 	}
 	if r.Options.DryRun { // as it would have been stored
 		out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value})

@@ -2,10 +2,12 @@ package server
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
@@ -16,15 +18,21 @@ import (
 const updateShare = 4
 
 // reserveNamespaceBytes refuses a write that makes what its namespace has in the store exceed the bound, and otherwise returns the bytes
-// that it has reserved until the write is made. What was written a moment ago, and no cache shows yet, does not count. Deletions, and the
-// namespaces of the system, are not bounded.
-func (s *Server) reserveNamespaceBytes(def *kind.Def, obj, old kind.Object, w *kv.Write) (reserved int64, err error) {
-	bound, namespace := s.NamespaceBytes, obj.GetNamespace()
-	if bound <= 0 || def.Scope != kind.Namespaced || w.UseReserve {
+// that it has reserved until the write is made. What was written a moment ago, and no cache shows yet, does not count. Deletions are
+// not bounded, nor are the namespaces of the system and the objects of the cluster, but for what nodes create there.
+func (s *Server) reserveNamespaceBytes(who user.Info, def *kind.Def, obj, old kind.Object, w *kv.Write) (reserved int64, err error) {
+	bound, what, namespace := s.NamespaceBytes, "namespace", state.Accounted(def, obj.GetNamespace())
+	if bound <= 0 || w.UseReserve {
 		return 0, nil
 	}
-	switch namespace {
-	case metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
+	if def.Scope != kind.Namespaced {
+		what = "resource"
+	}
+	createdByNode := old == nil && who != nil && slices.Contains(who.GetGroups(), user.NodesGroup)
+	switch {
+	case createdByNode:
+	case def.Scope != kind.Namespaced, namespace == metav1.NamespaceSystem, namespace == metav1.NamespacePublic,
+		namespace == corev1.NamespaceNodeLease:
 		return 0, nil
 	}
 	more, most := int64(len(w.Value)), bound
@@ -42,7 +50,7 @@ func (s *Server) reserveNamespaceBytes(def *kind.Def, obj, old kind.Object, w *k
 		return more, nil
 	}
 	const unit = 1 << 10
-	return 0, apierrors.NewForbidden(def.Resource(), obj.GetName(), fmt.Errorf("exceeded quota: stored bytes of the namespace, "+
+	return 0, apierrors.NewForbidden(def.Resource(), obj.GetName(), fmt.Errorf("exceeded quota: stored bytes of the %s, "+
 		"requested: bytes=%dKi, used: bytes=%dKi, limited: bytes=%dKi; delete what is not needed, or ask an administrator to raise --max-namespace-bytes",
-		(more+unit-1)/unit, used/unit, bound/unit))
+		what, (more+unit-1)/unit, used/unit, bound/unit))
 }

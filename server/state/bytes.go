@@ -34,15 +34,20 @@ func (n *namespaceBytes) addLocked(namespace string, bytes int64) {
 	}
 }
 
-// account returns the function by which the cache of a resource tells what its namespaces have; nil for one without namespaces.
-func (s *State) account(def *kind.Def) func(key string, bytes, objects int) {
+// Accounted returns what the bytes of an object count for: its namespace, or its resource if that has no namespaces.
+func Accounted(def *kind.Def, namespace string) string {
 	if def.Scope != kind.Namespaced {
-		return nil
+		return "/" + def.Plural + "." + def.Group // no namespace has such a name
 	}
+	return namespace
+}
+
+// account returns the function by which the cache of a resource tells what its namespaces have.
+func (s *State) account(def *kind.Def) func(key string, bytes, objects int) {
 	prefix := def.Prefix()
 	return func(key string, bytes, objects int) {
 		namespace, _, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
-		s.bytes.add(namespace, int64(bytes+objects*ObjectOverhead))
+		s.bytes.add(Accounted(def, namespace), int64(bytes+objects*ObjectOverhead))
 	}
 }
 
