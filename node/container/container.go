@@ -189,5 +189,5 @@ func (m *Maker) annotations(p *corev1.Pod, c *corev1.Container, r pod.Run) (map[
 		}
 		out[annotationPorts] = string(text)
 	}
-	return out, nil
+	return told(out), nil
 }

@@ -216,6 +216,43 @@ func TestSandbox(t *testing.T) {
 	})
 }
 
+// TestWhatTheRuntimeIsToldIsBounded has a Pod whose annotations, labels, hooks and ports would fill the lists of the runtime.
+func TestWhatTheRuntimeIsToldIsBounded(t *testing.T) {
+	m := newMaker(t, newFakeCluster(), 1)
+	p := readPod(t, "metadata: {name: web, namespace: shop, uid: u-1, annotations: {small: kept}, labels: {app: web}}\n"+
+		"spec: {containers: [{name: c, terminationMessagePath: /m}]}")
+	p.Annotations["large"] = strings.Repeat("x", 200<<10)
+	for i := range 10000 {
+		p.Labels[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", 63)
+	}
+	c := &p.Spec.Containers[0]
+	c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{p.Annotations["large"]}}}}
+	c.Ports = slices.Repeat([]corev1.ContainerPort{{ContainerPort: 1}}, 10000)
+	box, _, err := m.Sandbox(t.Context(), p, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := m.Container(t.Context(), p, c, pod.Run{Image: &cri.Image{Id: "sha256:123"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, all := range map[string]map[string]string{
+		"sandbox labels": box.Labels, "sandbox annotations": box.Annotations, "container annotations": got.Annotations,
+	} {
+		size := 0
+		for k, v := range all {
+			size += len(k) + len(v)
+		}
+		if size > maxTold+1024 {
+			t.Errorf("the %s have %d bytes", what, size)
+		}
+	}
+	if box.Annotations["small"] != "kept" || box.Labels["app"] != "web" || box.Labels[pod.LabelUID] != "u-1" ||
+		got.Annotations[annotationMessagePath] != "/m" || got.Annotations[annotationHash] == "" {
+		t.Errorf("what is needed is missing: %v %v %v", box.Annotations, len(box.Labels), got.Annotations)
+	}
+}
+
 // TestContainer shows the runtime's configuration of the first container of a Pod, or of its first init container.
 func TestContainer(t *testing.T) {
 	nodetest.Cases(t, "testdata/container.txt", func(t *testing.T, input string) string {

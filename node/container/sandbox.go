@@ -1,9 +1,11 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -24,7 +26,7 @@ func (m *Maker) Sandbox(ctx context.Context, p *corev1.Pod, attempt uint32) (*cr
 	c := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt},
 		Labels:       podLabels(p),
-		Annotations:  p.Annotations,
+		Annotations:  told(p.Annotations),
 		LogDirectory: m.LogDir(p),
 		PortMappings: ports(p),
 	}
@@ -43,12 +45,29 @@ func (m *Maker) Sandbox(ctx context.Context, p *corev1.Pod, attempt uint32) (*cr
 }
 
 func podLabels(p *corev1.Pod) map[string]string {
-	labels := maps.Clone(p.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := told(p.Labels)
 	labels[pod.LabelName], labels[pod.LabelNamespace], labels[pod.LabelUID] = p.Name, p.Namespace, string(p.UID)
 	return labels
+}
+
+// maxTold limits the bytes of the labels that the runtime is told of a sandbox or a container, and those of the annotations: it says them
+// in every list, and what cannot be listed is neither measured nor cleaned up. Pods may have 256 KiB of annotations, and more of labels,
+// ports and hooks.
+const maxTold = 32 << 10
+
+// told returns a copy of labels or annotations, without the largest ones if all are too many. Those that programs read are small.
+func told(all map[string]string) map[string]string {
+	out, room := map[string]string{}, maxTold
+	size := func(name string) int { return len(name) + len(all[name]) }
+	for _, name := range slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(cmp.Compare(size(a), size(b)), cmp.Compare(a, b))
+	}) {
+		if room -= size(name); room < 0 {
+			break
+		}
+		out[name] = all[name]
+	}
+	return out
 }
 
 func (m *Maker) sandboxLinux(p *corev1.Pod, handler string) (*cri.LinuxPodSandboxConfig, error) {

@@ -15,8 +15,8 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxMessage limits the size of a message: a node with many containers and images has long lists.
-const maxMessage = 16 << 20
+// MaxMessage limits the size of a message: a node with many containers and images has long lists. containerd is told to send as much.
+const MaxMessage = 64 << 20
 
 // Client calls a runtime. It reconnects by itself; while the runtime is away its calls fail.
 type Client struct {
@@ -36,7 +36,7 @@ func Dial(socket string, observers ...Observer) (*Client, error) {
 		socket = "unix://" + socket
 	}
 	conn, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: time.Second}),
 		grpc.WithChainUnaryInterceptor(unaryInterceptors(observers)...))
 	if err != nil {
@@ -57,6 +57,9 @@ func Unavailable(err error) bool { return status.Code(err) == codes.Unavailable 
 
 // TimedOut reports whether a call exceeded its timeout.
 func TimedOut(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
+
+// TooLarge reports whether what is asked for does not fit into a message.
+func TooLarge(err error) bool { return status.Code(err) == codes.ResourceExhausted }
 
 // Message returns the message of the runtime's error, without the prefix of gRPC.
 func Message(err error) string {

@@ -170,6 +170,9 @@ func (s *fakeRuntime) Pull(ctx context.Context, spec *cri.ImageSpec, auth *cri.A
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.images[spec.Image] = &cri.Image{Id: "id-" + name, Size: 42}
+	if name == "longuser" {
+		s.images[spec.Image].Username = strings.Repeat("u", 20<<20)
+	}
 	return "id-" + name, nil
 }
 

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -116,7 +117,7 @@ func (p *puller) run(ctx context.Context, r request, f *sharedPull) {
 	began := time.Now()
 	ref, used, err := p.pullWithLogins(ctx, r)
 	if err == nil {
-		f.image, err = status(ctx, p.service, r.spec, ref)
+		f.image, err = accept(ctx, p.service, r.spec, ref)
 	}
 	f.used, f.err, f.took = used, err, time.Since(began)
 }
@@ -154,6 +155,18 @@ func (p *puller) pullWithLogins(ctx context.Context, r request) (string, *login,
 		errs = append(errs, err)
 	}
 	return "", nil, joinErrors(errs)
+}
+
+// maxUser limits the length of the user that an image names. The runtime says it in every list of images, and a list has a limit.
+const maxUser = 1 << 10
+
+// accept returns what the runtime knows of an image that was pulled. An image that would make lists of images too long is removed.
+func accept(ctx context.Context, s Service, spec *cri.ImageSpec, ref string) (*cri.Image, error) {
+	image, err := status(ctx, s, spec, ref)
+	if cri.TooLarge(err) || err == nil && len(image.Username) > maxUser {
+		return nil, errors.Join(fmt.Errorf("the user that the image names has more than %d characters", maxUser), s.Remove(ctx, ref))
+	}
+	return image, err
 }
 
 // status returns what the runtime knows of an image that was pulled: by its name, or by the reference that the runtime

@@ -15,6 +15,7 @@ type Service interface {
 	Status(ctx context.Context, spec *cri.ImageSpec) (*cri.Image, error)
 	// Pull pulls an image and returns the runtime's reference to it. auth is nil for an anonymous pull.
 	Pull(ctx context.Context, spec *cri.ImageSpec, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error)
+	Remove(ctx context.Context, id string) error
 }
 
 // Store is the part of the runtime that the Collector needs.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"proa.dev/node/cri"
 )
 
 // writeConfig writes the configuration of containerd and returns its file.
@@ -35,6 +37,7 @@ func render(c Config, l layout, f hostFacts) string {
 
 	t.plugin("server.v1.grpc")
 	t.set("address", l.socket)
+	t.set("max_send_message_size", cri.MaxMessage)
 	t.plugin("server.v1.ttrpc")
 	t.set("address", l.socket+".ttrpc")
 	t.plugin("shim.v1.manager")
