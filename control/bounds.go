@@ -46,8 +46,9 @@ var (
 
 // bounded is one reconciliation with its bounds.
 type bounded struct {
-	writes atomic.Int64
-	cancel context.CancelCauseFunc
+	writes     atomic.Int64
+	inRequests atomic.Int64 // how long its requests took together, in nanoseconds
+	cancel     context.CancelCauseFunc
 
 	mu              sync.Mutex // guards what follows
 	ended, replaced bool       // replaced: another worker has taken the place of the one that reconciles
@@ -62,19 +63,31 @@ func withBounds(ctx context.Context) (context.Context, *bounded) {
 	return context.WithValue(ctx, boundedKey{}, b), b
 }
 
-// countWrite counts a write of the reconciliation that a context belongs to, and returns an error if it is one too many.
-func countWrite(ctx context.Context) error {
-	b, _ := ctx.Value(boundedKey{}).(*bounded)
-	if b == nil || b.writes.Add(1) <= maxWrites {
-		return nil
+// beginWrite counts a write of the reconciliation that a context belongs to until end is called. It returns an error if it is one too
+// many.
+func beginWrite(ctx context.Context) (end func(), err error) {
+	if b, _ := ctx.Value(boundedKey{}).(*bounded); b != nil && b.writes.Add(1) > maxWrites {
+		b.cancel(errTooManyWrites)
+		return nil, errTooManyWrites
 	}
-	b.cancel(errTooManyWrites)
-	return errTooManyWrites
+	return beginRequest(ctx), nil
 }
 
-// exceeds reports whether the error of a reconciliation is that it was too slow without getting on, or has panicked.
+// beginRequest counts the time until end is called as that of a request of the reconciliation that a context belongs to.
+func beginRequest(ctx context.Context) (end func()) {
+	b, _ := ctx.Value(boundedKey{}).(*bounded)
+	if b == nil {
+		return func() {}
+	}
+	begin := time.Now()
+	return func() { b.inRequests.Add(int64(time.Since(begin))) }
+}
+
+// exceeds reports whether the error of a reconciliation is that it was too slow without getting on, or has panicked. One that has waited
+// for answers most of the time is not too slow itself: the store is, or a webhook.
 func (b *bounded) exceeds(err error) bool {
-	return errors.Is(err, errPanic) || errors.Is(err, errTooSlow) && b.writes.Load() < progress
+	return errors.Is(err, errPanic) || errors.Is(err, errTooSlow) && b.writes.Load() < progress &&
+		time.Duration(b.inRequests.Load()) < maxReconcile/2
 }
 
 // reconcile calls Reconcile for a key within its bounds. replaced reports that another worker has taken the place of this one.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ type boundsClient struct {
 	eventView
 	mu     sync.Mutex
 	events []string
+	hung   atomic.Bool // updates are not answered
 }
 
 func (c *boundsClient) View(context.Context, schema.GroupResource) (client.View, error) {
@@ -43,7 +45,11 @@ func (c *boundsClient) Create(_ context.Context, on schema.GroupResource, o kind
 	return o, nil
 }
 
-func (c *boundsClient) Update(_ context.Context, _ schema.GroupResource, o kind.Object, _ string) (kind.Object, error) {
+func (c *boundsClient) Update(ctx context.Context, _ schema.GroupResource, o kind.Object, _ string) (kind.Object, error) {
+	if c.hung.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return o, nil
 }
 
@@ -214,6 +220,28 @@ func TestEndlessReconciliationIsReported(t *testing.T) {
 			t.Errorf("failing are %v", f)
 		}
 		close(end)
+		stop()
+	})
+}
+
+// TestSlowServerSetsNothingAside has a server that answers no write for a long time: the key is tried again soon after it answers.
+func TestSlowServerSetsNothingAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, m, runs, stop := runBounded(t, func(ctx context.Context, cl *Cluster, k Key) error {
+			_, err := cl.Update(ctx, gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.Name}}, "")
+			return err
+		})
+		c.hung.Store(true)
+		c.eventView.events <- event("a")
+		time.Sleep((2*setAsideAfter + 1) * maxReconcile)
+		if f := m.Failing(0); len(f) != 1 || strings.Contains(f[0].Err.Error(), "set aside") {
+			t.Errorf("failing are %v", f)
+		}
+		c.hung.Store(false)
+		time.Sleep(maxReconcile + 10*time.Second)
+		if f := m.Failing(0); len(f) != 0 {
+			t.Errorf("%d attempts, failing are %v", runs()["a"], f)
+		}
 		stop()
 	})
 }

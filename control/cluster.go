@@ -110,6 +110,7 @@ func (c *Cluster) Get(ctx context.Context, on schema.GroupResource, namespace, n
 	if err := c.checkDeclared(on, "get", sub); err != nil {
 		return nil, err
 	}
+	defer beginRequest(ctx)()
 	return c.client.Get(ctx, on, namespace, name, sub)
 }
 
@@ -118,9 +119,11 @@ func (c *Cluster) Create(ctx context.Context, on schema.GroupResource, obj kind.
 	if err := c.checkDeclared(on, "create", ""); err != nil {
 		return nil, err
 	}
-	if err := countWrite(ctx); err != nil {
+	end, err := beginWrite(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer end()
 	return c.client.Create(ctx, on, obj)
 }
 
@@ -129,9 +132,11 @@ func (c *Cluster) Update(ctx context.Context, on schema.GroupResource, obj kind.
 	if err := c.checkDeclared(on, "update", sub); err != nil {
 		return nil, err
 	}
-	if err := countWrite(ctx); err != nil {
+	end, err := beginWrite(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer end()
 	return c.client.Update(ctx, on, obj, sub)
 }
 
@@ -140,9 +145,11 @@ func (c *Cluster) Act(ctx context.Context, on schema.GroupResource, namespace, n
 	if err := c.checkDeclared(on, "create", sub); err != nil {
 		return nil, err
 	}
-	if err := countWrite(ctx); err != nil {
+	end, err := beginWrite(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer end()
 	return c.client.Act(ctx, on, namespace, name, sub, body)
 }
 
@@ -151,9 +158,11 @@ func (c *Cluster) Delete(ctx context.Context, on schema.GroupResource, namespace
 	if err := c.checkDeclared(on, "delete", ""); err != nil {
 		return err
 	}
-	if err := countWrite(ctx); err != nil {
+	end, err := beginWrite(ctx)
+	if err != nil {
 		return err
 	}
+	defer end()
 	return c.client.Delete(ctx, on, namespace, name, options)
 }
 
@@ -162,9 +171,11 @@ func (c *Cluster) DeleteAll(ctx context.Context, on schema.GroupResource, namesp
 	if err := c.checkDeclared(on, "deletecollection", ""); err != nil {
 		return err
 	}
-	if err := countWrite(ctx); err != nil {
+	end, err := beginWrite(ctx)
+	if err != nil {
 		return err
 	}
+	defer end()
 	return c.client.DeleteAll(ctx, on, namespace, nil, options)
 }
 
