@@ -173,7 +173,7 @@ func (c *Cache) beginFill(stop context.CancelCauseFunc) (load bool) {
 // load replaces all objects of the cache by those of the store. Watchers are ended, because the changes in between are
 // not known.
 func (c *Cache) load(ctx context.Context) error {
-	rereads := c.rereads.Load()
+	rereads, begin := c.rereads.Load(), time.Now()
 	tree := btree.NewG(32, func(a, b *Entry) bool { return a.Key < b.Key })
 	lost := map[string]*unreadable{}
 	r := kv.Range{Prefix: c.Prefix, Limit: 2000}
@@ -217,6 +217,7 @@ func (c *Cache) load(ctx context.Context) error {
 	c.reloads++
 	c.watchers.endAll(ErrReloaded)
 	c.advance(r.Rev)
+	c.lag.loaded(begin)
 	if first {
 		close(c.ready)
 	}

@@ -430,8 +430,12 @@ func TestAccount(t *testing.T) {
 	check("created")
 	rev = w.put("a", rev, "k=v", "long=label")
 	check("changed")
+	c.Wrote(1 << 40) // at a revision that a restored store does not have any more
 	c.Reload()
 	check("loaded again")
+	if c.Lag() != 0 {
+		t.Errorf("loaded again, it is %s behind", c.Lag())
+	}
 	if _, err := w.store.Commit(ctx, kv.Write{Key: w.def.Key("ns", "a"), Rev: rev}); err != nil {
 		t.Fatal(err)
 	}

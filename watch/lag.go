@@ -62,6 +62,19 @@ func (l *lag) forget(applied int64) {
 	l.samples = slices.DeleteFunc(l.samples, func(s sample) bool { return s.rev <= applied })
 }
 
+// loaded forgets the writes before a time, since when all objects were read from the store: the cache has them, or the store does not, as
+// after it was restored from a backup, where revisions are lower than they were.
+func (l *lag) loaded(since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.samples = slices.DeleteFunc(l.samples, func(s sample) bool { return s.at.Before(since) })
+	written := int64(0)
+	for _, s := range l.samples {
+		written = max(written, s.rev)
+	}
+	l.written.Store(written)
+}
+
 // Wrote notes that this process has written an object of the cache at a revision. Writers call it, so that the cache can
 // hold further ones back and tell its lag.
 func (c *Cache) Wrote(rev int64) {
