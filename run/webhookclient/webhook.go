@@ -29,6 +29,9 @@ const (
 	// Requests that failed are retried up to maxAttempts times in all, after firstPause and then after pauses that grow by half.
 	maxAttempts = 5
 	firstPause  = 500 * time.Millisecond
+	// maxConnections bounds the connections to a webhook. Anybody can make the server send requests to some webhooks, as by tokens that
+	// nobody knows; further requests wait, within their timeout.
+	maxConnections = 128
 )
 
 // Client sends requests to a webhook.
@@ -92,7 +95,7 @@ func newClient(c *credentials.Cluster, u *credentials.User, dir string, timeout 
 		trust.Certificates = []tls.Certificate{pair}
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.TLSClientConfig = trust
+	t.TLSClientConfig, t.MaxConnsPerHost, t.MaxResponseHeaderBytes = trust, maxConnections, 64<<10
 	if c.Proxy != "" {
 		proxy, err := url.Parse(c.Proxy)
 		if err != nil {
@@ -114,8 +117,11 @@ func newClient(c *credentials.Cluster, u *credentials.User, dir string, timeout 
 	return h, nil
 }
 
-// Post sends a body and returns the answer. It retries with back-off if that may help.
+// Post sends a body and returns the answer. It retries with back-off if that may help. All attempts together have the timeout of the
+// client.
 func (h *Client) Post(ctx context.Context, body []byte) ([]byte, error) {
+	ctx, stop := context.WithTimeout(ctx, h.client.Timeout)
+	defer stop()
 	pause := firstPause
 	for try := 1; ; try++ {
 		answer, again, err := h.Once(ctx, body)

@@ -3,11 +3,14 @@ package webhookclient
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -79,5 +82,75 @@ func TestInvalidWebhookKubeconfig(t *testing.T) {
 		if _, err := Open(writeTempFile(t, "hook.yaml", text), time.Second); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %s", text, err, want)
 		}
+	}
+}
+
+// TestHostileWebhooks checks that a webhook which hangs, fails or answers without end costs a request one timeout and little memory, and
+// that many requests share a bounded number of connections.
+func TestHostileWebhooks(t *testing.T) {
+	var open, most atomic.Int32
+	for _, test := range []struct {
+		what     string
+		requests int
+		serve    http.HandlerFunc
+		want     string
+	}{
+		{"hangs", 2 * maxConnections, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
+		{"fails and hangs", 1, func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-r.Context().Done():
+			case <-time.After(50 * time.Millisecond):
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}, "answered 500"},
+		{"answers without end", 1, func(w http.ResponseWriter, _ *http.Request) {
+			for block := make([]byte, 1<<16); ; {
+				if _, err := w.Write(block); err != nil {
+					return
+				}
+			}
+		}, "answered more than 4194304 bytes"},
+		{"many headers", 1, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X", strings.Repeat("x", 1<<20))
+		}, "headers exceeded"},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body) // a server sees that its client has gone when it has read the body
+				test.serve(w, r)
+			}))
+			s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				switch state {
+				case http.StateNew:
+					n := open.Add(1)
+					for have := most.Load(); n > have && !most.CompareAndSwap(have, n); have = most.Load() {
+						continue
+					}
+				case http.StateClosed:
+					open.Add(-1)
+				}
+			}
+			s.Start()
+			defer s.Close()
+			path := writeTempFile(t, "hook.yaml", kubeconfigHead+"clusters: [{name: c, cluster: {server: '"+s.URL+
+				"'}}]\nusers: [{name: u, user: {}}]\n")
+			h, err := Open(path, 300*time.Millisecond)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			for range test.requests {
+				wg.Go(func() {
+					if _, err := h.Post(t.Context(), []byte("question")); err == nil || !strings.Contains(err.Error(), test.want) &&
+						!strings.Contains(err.Error(), "Client.Timeout") {
+						t.Errorf("got %v, want %s", err, test.want)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+	if most.Load() > maxConnections*3/2 { // the server may learn late that a connection was closed
+		t.Errorf("%d connections at a time, want about %d", most.Load(), maxConnections)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -30,6 +31,9 @@ const (
 	hookTries = 5
 	// hookPause limits the rate of requests to the webhook.
 	hookPause = 100 * time.Millisecond
+	// maxHookBytes bounds the events that wait for the webhook or are being sent, and maxHookBatch those of one request to it unless a
+	// single event is larger: an event may have the bodies of its request and response.
+	maxHookBytes, maxHookBatch = 64 << 20, 10 << 20
 )
 
 func (h Hook) withDefaults() Hook {
@@ -57,6 +61,8 @@ type sender struct {
 	dropped func(n int, first bool, err error)
 
 	lines chan []byte
+	held  atomic.Int64  // the bytes of the events that wait or are being sent
+	next  []byte        // for the next batch; only run uses it
 	stop  chan struct{} // closed when no more events come
 	once  sync.Once
 	done  chan struct{}
@@ -84,11 +90,15 @@ func (s *sender) put(line []byte) bool {
 		return true
 	default:
 	}
-	select {
-	case s.lines <- line:
-	default:
-		s.dropped(1, true, errHookFull)
+	if s.held.Add(int64(len(line))) <= maxHookBytes {
+		select {
+		case s.lines <- line:
+			return true
+		default:
+		}
 	}
+	s.held.Add(-int64(len(line)))
+	s.dropped(1, true, errHookFull)
 	return true
 }
 
@@ -99,6 +109,9 @@ func (s *sender) run() {
 		if len(batch) > 0 {
 			s.send(batch)
 		}
+		for _, line := range batch {
+			s.held.Add(-int64(len(line)))
+		}
 		if !more {
 			return
 		}
@@ -108,17 +121,26 @@ func (s *sender) run() {
 
 // collect waits for a batch of events, and reports whether more may come.
 func (s *sender) collect() (batch [][]byte, more bool) {
-	select {
-	case line := <-s.lines:
-		batch = append(batch, line)
-	case <-s.stop:
-		return s.rest(nil), false
+	size := 0
+	if s.next != nil {
+		batch, size, s.next = [][]byte{s.next}, len(s.next), nil
+	} else {
+		select {
+		case line := <-s.lines:
+			batch, size = append(batch, line), len(line)
+		case <-s.stop:
+			return s.rest(nil), false
+		}
 	}
 	timer := time.NewTimer(s.MaxWait)
 	defer timer.Stop()
 	for len(batch) < s.MaxBatch {
 		select {
 		case line := <-s.lines:
+			if size += len(line); size > maxHookBatch {
+				s.next = line
+				return batch, true
+			}
 			batch = append(batch, line)
 		case <-timer.C:
 			return batch, true

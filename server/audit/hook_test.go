@@ -103,3 +103,31 @@ func TestHookWithoutFile(t *testing.T) {
 		t.Errorf("got %v", r.got)
 	}
 }
+
+// TestHookBytesAreBounded checks that large events for a webhook that hangs are dropped when the buffer has too many bytes, and that the
+// batches of a webhook that has come back are bounded.
+func TestHookBytesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line, lost, hangs := make([]byte, 3<<20), 0, make(chan struct{})
+		var sizes []int
+		post := func(body []byte) error {
+			<-hangs
+			sizes = append(sizes, len(body)/len(line))
+			return nil
+		}
+		s := newSender(Hook{Post: post, MaxWait: time.Second}, func(n int, _ bool, _ error) { lost += n })
+		defer s.close()
+		for range 100 {
+			s.put(line)
+		}
+		time.Sleep(time.Minute)
+		if want := 100 - maxHookBytes/len(line); lost != want {
+			t.Errorf("%d of 100 events of 3 MiB were dropped, want %d", lost, want)
+		}
+		close(hangs)
+		time.Sleep(time.Minute)
+		if got := fmt.Sprint(sizes); got != "[3 3 3 3 3 3 3]" || s.held.Load() != 0 {
+			t.Errorf("sent %s at a time, %d bytes are held", got, s.held.Load())
+		}
+	})
+}

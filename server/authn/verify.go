@@ -37,7 +37,7 @@ func (a *Authenticator) serviceAccountToken(ctx context.Context, token string, a
 		if rec, err = a.verifySignature(k, token, now); rec == nil {
 			return nil, nil, false, err
 		}
-		k.tokens.Put(key, rec, rec.until, now)
+		k.tokens.Put(key, rec, 0, rec.until, now)
 	}
 	accepted := rec.accepted
 	if !isSameSlice(audiences, a.audiences) {

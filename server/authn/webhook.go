@@ -27,6 +27,13 @@ type Webhook struct {
 	answers expirycache.Cache[[sha256.Size]byte, authenticationv1.TokenReviewStatus]
 }
 
+const (
+	// maxUser is the size of the largest answer of a webhook. The user in it is part of every audit event and question about the user.
+	maxUser = 512 << 10
+	// maxError is the length of the longest error of a webhook that is shown.
+	maxError = 4 << 10
+)
+
 // Verify is a TokenFunc.
 func (w *Webhook) Verify(ctx context.Context, token string, audiences []string) (user.Info, []string, bool, error) {
 	status, err := w.ask(ctx, token, audiences)
@@ -35,7 +42,7 @@ func (w *Webhook) Verify(ctx context.Context, token string, audiences []string) 
 	}
 	if !status.Authenticated {
 		if status.Error != "" {
-			err = errors.New(status.Error)
+			err = errors.New(status.Error[:min(len(status.Error), maxError)])
 		}
 		return nil, nil, false, err
 	}
@@ -73,6 +80,9 @@ func (w *Webhook) ask(ctx context.Context, token string, audiences []string) (au
 	if err != nil {
 		return authenticationv1.TokenReviewStatus{}, fmt.Errorf("ask the webhook about a token: %w", err)
 	}
+	if len(text) > maxUser {
+		return authenticationv1.TokenReviewStatus{}, fmt.Errorf("the webhook answered about a token with more than %d bytes", maxUser)
+	}
 	var answer authenticationv1.TokenReview
 	if err := json.Unmarshal(text, &answer); err != nil {
 		return authenticationv1.TokenReviewStatus{}, fmt.Errorf("read what the webhook says about a token: %w", err)
@@ -81,7 +91,7 @@ func (w *Webhook) ask(ctx context.Context, token string, audiences []string) (au
 		return authenticationv1.TokenReviewStatus{}, errors.New("the webhook answered with something else than a TokenReview")
 	}
 	if w.CacheTTL > 0 {
-		w.answers.Put(key, answer.Status, now.Add(w.CacheTTL), now)
+		w.answers.Put(key, answer.Status, len(text), now.Add(w.CacheTTL), now)
 	}
 	return answer.Status, nil
 }

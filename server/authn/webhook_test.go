@@ -125,3 +125,30 @@ func TestTokenFile(t *testing.T) {
 		}
 	}
 }
+
+// TestHostileTokenWebhooks checks that users and errors of a webhook are bounded, and the cached ones together.
+func TestHostileTokenWebhooks(t *testing.T) {
+	user := func(bytes int) string {
+		return `{"kind":"TokenReview","status":{"authenticated":true,"user":{"username":"ann","extra":{"k":["` + strings.Repeat("x", bytes) + `"]}}}}`
+	}
+	for _, test := range []struct {
+		what, answer, want string
+		kept               int // of 200 tokens, at most
+	}{
+		{"a large user", user(400 << 10), "", 64 << 20 / (400 << 10)},
+		{"a larger user", user(maxUser), fmt.Sprintf("more than %d bytes", maxUser), 0},
+		{"a long error", `{"kind":"TokenReview","status":{"error":"` + strings.Repeat("x", 100<<10) + `"}}`, "xxx", 64 << 20 / (100 << 10)},
+	} {
+		post := func(context.Context, []byte) ([]byte, error) { return []byte(test.answer), nil }
+		w := &Webhook{Version: "v1", CacheTTL: time.Hour, Post: post}
+		for i := range 200 {
+			_, _, ok, err := w.Verify(t.Context(), fmt.Sprint(i), nil)
+			if ok != (test.want == "") || !ok && (!strings.Contains(err.Error(), test.want) || len(err.Error()) > maxError) {
+				t.Fatalf("%s: %v, %.100v", test.what, ok, err)
+			}
+		}
+		if w.answers.Len() > test.kept {
+			t.Errorf("%s: %d answers are kept, want at most %d", test.what, w.answers.Len(), test.kept)
+		}
+	}
+}

@@ -37,6 +37,9 @@ type Webhook struct {
 // maxQuestion is the size of the largest question whose answer is cached, because clients decide what is in it.
 const maxQuestion = 10000
 
+// maxReason is the length of the longest reason of a webhook that clients and the audit log get.
+const maxReason = 4 << 10
+
 // Authorize returns the cached answer, or asks the webhook.
 func (w *Webhook) Authorize(ctx context.Context, a Attributes) (Decision, string, error) {
 	review := reviewOf(&a)
@@ -95,12 +98,13 @@ func (w *Webhook) ask(ctx context.Context, review *authorizationv1.SubjectAccess
 	if answer.Kind != "SubjectAccessReview" {
 		return none, fmt.Errorf("the authorization webhook answered with a %q, not a SubjectAccessReview", answer.Kind)
 	}
+	answer.Status.Reason = answer.Status.Reason[:min(len(answer.Status.Reason), maxReason)]
 	ttl := w.DeniedTTL
 	if answer.Status.Allowed {
 		ttl = w.AllowedTTL
 	}
 	if cacheable && ttl > 0 {
-		w.answers.Put(key, answer.Status, now.Add(ttl), now)
+		w.answers.Put(key, answer.Status, len(key)+len(text), now.Add(ttl), now)
 	}
 	return answer.Status, nil
 }

@@ -114,3 +114,16 @@ func TestWebhookDecisionsAreCached(t *testing.T) {
 		}
 	})
 }
+
+// TestReasonsOfWebhooksAreBounded checks that a long reason is cut before clients and the audit log get it.
+func TestReasonsOfWebhooksAreBounded(t *testing.T) {
+	w := &Webhook{Version: "v1", DeniedTTL: time.Hour, Post: func(context.Context, []byte) ([]byte, error) {
+		return []byte(`{"kind":"SubjectAccessReview","status":{"denied":true,"reason":"` + strings.Repeat("x", 1<<20) + `"}}`), nil
+	}}
+	for range 2 {
+		d, reason, err := w.Authorize(t.Context(), requestAttributes("get", "pods"))
+		if d != Deny || len(reason) != maxReason || err != nil {
+			t.Errorf("%v with a reason of %d bytes, %v", d, len(reason), err)
+		}
+	}
+}

@@ -40,7 +40,7 @@ type source struct {
 }
 
 func (s source) check() error {
-	if s.seed && len(s.secret) < seedSize {
+	if s.seed && (len(s.secret) < seedSize || len(s.secret) > maxSource) { // it is kept in memory
 		return fmt.Errorf("the plugin has returned a seed of %d bytes", len(s.secret))
 	}
 	_, err := s.aead(make([]byte, infoSize))

@@ -265,3 +265,12 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestSeedsAreBounded checks that a plugin cannot return seeds that are too short to be safe or too large to be kept.
+func TestSeedsAreBounded(t *testing.T) {
+	for size, ok := range map[int]bool{0: false, seedSize - 1: false, seedSize: true, maxSource: true, maxSource + 1: false} {
+		if err := (source{secret: make([]byte, size), seed: true}).check(); (err == nil) != ok {
+			t.Errorf("a seed of %d bytes: %v", size, err)
+		}
+	}
+}

@@ -92,6 +92,7 @@ func New(c Config) (*Plugin, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2,
 			MaxDelay: time.Second}, MinConnectTimeout: time.Second}),
 		grpc.WithAuthority("localhost"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithMaxHeaderListSize(maxMessage), // the text of an error is in a header
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}))

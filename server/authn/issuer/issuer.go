@@ -49,8 +49,7 @@ func New(c *Config, log *slog.Logger, dial func(authority string) (*http.Client,
 		if err != nil {
 			return nil, fmt.Errorf("issuer %s: %w", t.Issuer.URL, err)
 		}
-		v.issuers = append(v.issuers, &source{t,
-			&keys{issuer: t.Issuer.URL, discovery: t.Issuer.DiscoveryURL, client: client, log: log, now: time.Now}})
+		v.issuers = append(v.issuers, &source{t, newKeys(&t, client, log)})
 	}
 	return v, nil
 }

@@ -1,11 +1,14 @@
 package issuer
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -336,7 +339,8 @@ func TestFlags(t *testing.T) {
 func FuzzToken(f *testing.F) {
 	f.Add("a.eyJpc3MiOiJodHRwczovL2EifQ.b")
 	f.Fuzz(func(t *testing.T, token string) {
-		s := &source{trusted: trusted{algorithms: algorithms()}, keys: &keys{lastFetch: time.Now(), now: time.Now}}
+		k := &keys{lastFetch: time.Now(), now: time.Now, turn: make(chan struct{}, 1)}
+		s := &source{trusted: trusted{algorithms: algorithms()}, keys: k}
 		s.Issuer.URL = "https://a"
 		v := &Verifier{issuers: []*source{s}, now: time.Now}
 		if who, _, ok, _ := v.Verify(t.Context(), token, nil); ok {
@@ -361,4 +365,67 @@ func FuzzConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestHostileIssuers checks what an issuer costs that hangs, answers too much, or has unusual keys: users whose keys are known do not
+// wait, and a client that disconnects causes no further fetch.
+func TestHostileIssuers(t *testing.T) {
+	const rules = "  claimMappings: {username: {claim: sub, prefix: ''}}\n"
+	p := newProvider(t)
+	known := p.key(t, "known")
+	v := p.verifier(t, rules)
+	now := time.Now()
+	keys := v.issuers[0].keys
+	keys.now = func() time.Time { return now }
+	token := p.sign(t, known, `{"sub":"ann"}`)
+	if got := show(t, v, token); !strings.HasPrefix(got, "ann ") {
+		t.Fatal(got)
+	}
+	unknown := p.sign(t, newProvider(t).key(t, "unknown"), `{"sub":"eve"}`)
+	now = now.Add(minFetchInterval)
+	keys.turn <- struct{}{} // a request waits for the issuer
+	if got := show(t, v, token); !strings.HasPrefix(got, "ann ") {
+		t.Errorf("a known key while the issuer hangs: %s", got)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, _, _, err := v.Verify(gone, unknown, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a client that does not wait: %v", err)
+	}
+	<-keys.turn
+	for range 3 {
+		_, _, _, _ = v.Verify(gone, unknown, nil) // either it fetches or it leaves
+		_, _ = keys.fetch(gone)
+	}
+	if _, err := keys.fetch(t.Context()); err != nil || p.fetched != 2 {
+		t.Errorf("clients that disconnect made the server fetch %d times: %v", p.fetched-1, err)
+	}
+
+	large, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large.N.Lsh(large.N, 1<<16)
+	for what, test := range map[string]struct {
+		keys []jose.JSONWebKey
+		want string
+	}{
+		"too many keys":      {slices.Repeat(p.keys, maxKeys+1), fmt.Sprintf("/keys has %d keys, more than %d", maxKeys+1, maxKeys)},
+		"a document of 2 MB": {slices.Repeat(p.keys, 10_000), "fetching keys failed to decode"},
+		"an enormous key":    {[]jose.JSONWebKey{{Key: &large.PublicKey, KeyID: "large"}}, "modulus too large"},
+	} {
+		p.mu.Lock()
+		p.keys = test.keys
+		p.mu.Unlock()
+		now = now.Add(minFetchInterval)
+		got := ""
+		if known, err := keys.fetch(t.Context()); err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprintf("%d keys", len(known))
+		}
+		if !strings.Contains(got, test.want) {
+			t.Errorf("%s: %.200s, want %s", what, got, test.want)
+		}
+	}
 }

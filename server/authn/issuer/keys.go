@@ -11,7 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -23,6 +23,9 @@ const (
 	// minFetchInterval is the time between two fetches of the keys. A token with an unknown key ID causes a fetch, and
 	// anybody can send such tokens.
 	minFetchInterval = 5 * time.Second
+	// maxKeys bounds the keys of an issuer: a token without a key ID is verified with each of them, and anybody can send such tokens. The
+	// library bounds the size of a key.
+	maxKeys = 256
 )
 
 // keys caches the public keys of an issuer.
@@ -33,11 +36,19 @@ type keys struct {
 	log       *slog.Logger
 	now       func() time.Time
 
-	mu        sync.Mutex // guards what follows, and lets one goroutine fetch at a time
-	jwksURL   string     // the URL of the keys; empty before it is known
-	known     []jose.JSONWebKey
+	known atomic.Pointer[[]jose.JSONWebKey] // nil before the first fetch
+	// turn holds a value while a request fetches the keys. Nobody waits for it who has a token that a known key has signed.
+	turn chan struct{}
+
+	// The holder of the turn may use what follows.
+	jwksURL   string // the URL of the keys; empty before it is known
 	lastFetch time.Time
 	err       error // of the last fetch
+}
+
+func newKeys(t *trusted, client *http.Client, log *slog.Logger) *keys {
+	return &keys{issuer: t.Issuer.URL, discovery: t.Issuer.DiscoveryURL, client: client, log: log, now: time.Now,
+		turn: make(chan struct{}, 1)}
 }
 
 // newClient returns the HTTP client for an issuer.
@@ -85,27 +96,31 @@ func verify(signed *jose.JSONWebSignature, known []jose.JSONWebKey) ([]byte, boo
 }
 
 func (k *keys) cached() []jose.JSONWebKey {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.known
+	if known := k.known.Load(); known != nil {
+		return *known
+	}
+	return nil
 }
 
-// fetch fetches the keys from the issuer, unless that was done a moment ago.
+// fetch fetches the keys from the issuer, unless that was done a moment ago. A fetch goes on when its client disconnects, since otherwise
+// clients that do so could make the server fetch all the time.
 func (k *keys) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	select {
+	case k.turn <- struct{}{}:
+		defer func() { <-k.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if !k.lastFetch.IsZero() && k.now().Sub(k.lastFetch) < minFetchInterval {
-		return k.known, k.err
+		return k.cached(), k.err
 	}
+	ctx = context.WithoutCancel(ctx) // the HTTP client has a timeout
 	known, err := k.fetchKeys(ctx)
-	if ctx.Err() != nil {
-		return nil, ctx.Err() // the client has disconnected; that says nothing about the issuer
-	}
 	if k.lastFetch, k.err = k.now(), err; err != nil {
 		k.log.WarnContext(ctx, "cannot fetch the keys of a token issuer", "issuer", k.issuer, "err", err)
 		return nil, err
 	}
-	k.known = known
+	k.known.Store(&known)
 	return known, nil
 }
 
@@ -133,6 +148,9 @@ func (k *keys) fetchKeys(ctx context.Context) ([]jose.JSONWebKey, error) {
 	var set jose.JSONWebKeySet
 	if err := k.fetchJSON(ctx, k.jwksURL, &set); err != nil {
 		return nil, fmt.Errorf("fetching keys %w", err)
+	}
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Errorf("%s has %d keys, more than %d", k.jwksURL, len(set.Keys), maxKeys)
 	}
 	return set.Keys, nil
 }
