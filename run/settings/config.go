@@ -223,7 +223,7 @@ func serverSettings() []Setting {
 			Set: setOne(func(c *Config, v string) (err error) { c.Writing, err = parseCount(v); return err })},
 		{Name: "max-request-memory", Help: "let all requests and responses together hold `AMOUNT` of memory, such as 2Gi, and those of one user a quarter of it (default a quarter of the machine's memory, from 512Mi to 4Gi)",
 			Set: setOne(func(c *Config, v string) (err error) { c.RequestMemory, err = parseMemory(v); return err })},
-		{Name: "max-namespace-bytes", Help: "let the objects of one namespace have `AMOUNT` in the store, such as 2Gi, each counted with 1Ki more; not those of kube-system, kube-public and kube-node-lease (default an eighth of the machine's memory, from 128Mi to 2Gi)",
+		{Name: "max-namespace-bytes", Help: "let the objects of one namespace have `AMOUNT` in the store, such as 2Gi, each counted with 1Ki more; of those of kube-system, kube-public and kube-node-lease only what nodes create counts (default an eighth of the machine's memory, from 128Mi to 2Gi)",
 			Set: setOne(func(c *Config, v string) (err error) { c.NamespaceBytes, err = parseMemory(v); return err })},
 		{Name: "service-account-issuer", Help: "use `URL` as the issuer of service-account tokens",
 			Set: setOne(func(c *Config, v string) error { c.Issuer = v; return checkIssuer(v) })},
