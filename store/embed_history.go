@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"proa.dev/internal/wait"
@@ -128,6 +130,9 @@ func (l *local) scan(prefix string, from, to []byte) ([]*mvccpb.Event, error) {
 	defer tx.RUnlock()
 	revs, values := tx.UnsafeRange(schema.Key, from, to, math.MaxInt64)
 	for i, v := range values {
+		if key, ok := keyOf(v); ok && !bytes.HasPrefix(key, []byte(prefix)) {
+			continue // most changes are of other resources, and their values need not be copied
+		}
 		kv := &mvccpb.KeyValue{}
 		if err := proto.Unmarshal(v, kv); err != nil {
 			return nil, err
@@ -143,4 +148,14 @@ func (l *local) scan(prefix string, from, to []byte) ([]*mvccpb.Event, error) {
 		events = append(events, ev)
 	}
 	return events, nil
+}
+
+// keyOf returns the key of an encoded pair; ok is false if it does not stand at the beginning, where etcd writes it.
+func keyOf(pair []byte) (key []byte, ok bool) {
+	field, kind, n := protowire.ConsumeTag(pair)
+	if n < 0 || field != 1 || kind != protowire.BytesType {
+		return nil, false
+	}
+	key, n = protowire.ConsumeBytes(pair[n:])
+	return key, n >= 0
 }

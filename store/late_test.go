@@ -5,6 +5,9 @@ import (
 	"sync"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
 	"proa.dev/internal/wait"
 	"proa.dev/kv"
 )
@@ -52,5 +55,21 @@ func TestLateWatchIsJoinedAgain(t *testing.T) {
 	defer s.mu.Unlock()
 	if s.ws == first {
 		t.Error("the watch of etcd is still the late one")
+	}
+}
+
+// TestKeyOf checks that the key of a pair is read without decoding the pair, and that other bytes have none.
+func TestKeyOf(t *testing.T) {
+	pair, err := proto.Marshal(&mvccpb.KeyValue{Key: []byte("/a/b"), Value: []byte("x"), ModRevision: 7, CreateRevision: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, ok := keyOf(pair); !ok || string(key) != "/a/b" {
+		t.Errorf("the key is %q, %t", key, ok)
+	}
+	for _, other := range [][]byte{nil, pair[:3], pair[6:], {0xff}} {
+		if key, ok := keyOf(other); ok {
+			t.Errorf("%x has the key %q", other, key)
+		}
 	}
 }
